@@ -1,0 +1,125 @@
+"""What a suite says about graders."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from weirbox.domain.base import Frozen
+from weirbox.domain.words import Authority
+
+
+class GraderBase(Frozen):
+    """What all graders have in common.
+
+    Attributes:
+        name: Unique within the suite; the metric's name.
+        required: Whether a trial on which it yields no score goes to review.
+        authority: Overrides the family's own.
+    """
+
+    name: str = Field(min_length=1, max_length=100)
+    required: bool = True
+    authority: Authority | None = None
+
+
+class TestsPass(GraderBase):
+    """Runs tests in compute and passes when all of them do (ground truth).
+
+    Attributes:
+        files: Laid over the work folder after the harness has ended; texts are
+            templates over the case and the output.
+        runner: ``pytest`` collects and runs tests and reads its own report;
+            ``script`` runs one Python file that must come to its end.
+        target: What is run: pytest arguments, or the script's path.
+    """
+
+    __test__ = False
+
+    kind: Literal["tests-pass"]
+    files: dict[str, str] = Field(default_factory=dict)
+    runner: Literal["pytest", "script"] = "pytest"
+    target: tuple[str, ...] = ()
+    timeout_s: float | None = Field(default=None, gt=0)
+
+
+class CommandGrader(GraderBase):
+    """Runs a command in compute and passes on exit status 0 (ground truth)."""
+
+    kind: Literal["command"]
+    argv: tuple[str, ...] = Field(min_length=1)
+    files: dict[str, str] = Field(default_factory=dict)
+    stdin: str | None = None
+    timeout_s: float | None = Field(default=None, gt=0)
+
+
+class ScriptScore(GraderBase):
+    """A python function ``f(case, observation) -> number, bool, text, or a dict of these``.
+
+    Attributes:
+        function: ``module:name`` or ``file.py:name``.
+        pass_at: The score passes from here on; booleans pass when true.
+    """
+
+    kind: Literal["script-score"]
+    function: str
+    pass_at: float | None = None
+
+
+class AnswerMatch(GraderBase):
+    """Compares the answer with the target (objective).
+
+    Attributes:
+        mode: ``exact``; ``contains`` (the target stands in the answer);
+            ``normalised`` (case, white space, punctuation and articles aside);
+            ``regex`` (the target, or `pattern`, is found in the answer).
+        target: The dot path of the target in the record, instead of the case's.
+        pattern: A regular expression for ``regex``, instead of the target.
+    """
+
+    kind: Literal["answer-match"]
+    mode: Literal["exact", "contains", "normalised", "regex"] = "exact"
+    target: str | None = None
+    pattern: str | None = None
+    ignore_case: bool = False
+
+
+class TextMetric(GraderBase):
+    """A text similarity between answer and target, 0 to 1.
+
+    Attributes:
+        metric: ``f1`` (token overlap), ``rouge-l`` (longest common subsequence
+            F-measure), ``levenshtein`` (1 - distance / longer length), ``bleu``.
+        pass_at: Passes from here on; absent means it does not bear on the verdict.
+    """
+
+    kind: Literal["text-metric"]
+    metric: Literal["f1", "rouge-l", "levenshtein", "bleu"] = "f1"
+    pass_at: float | None = Field(default=None, ge=0, le=1)
+    target: str | None = None
+
+
+class MeasureGrader(GraderBase):
+    """Steps, cost or latency of a trial, from its trace and clock.
+
+    Attributes:
+        kind: ``steps`` counts LLM calls (tool calls where there are none),
+            ``cost`` sums US dollars, ``latency`` is the harness's seconds.
+        at_most: Passes up to here; absent means it does not bear on the verdict.
+    """
+
+    kind: Literal["steps", "cost", "latency"]
+    at_most: float | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _measures_are_no_ground_truth(self) -> Self:
+        if self.authority is Authority.GROUND_TRUTH:
+            raise ValueError(f"grader {self.name!r}: {self.kind} is not ground truth")
+        return self
+
+
+GraderSpec = Annotated[
+    TestsPass | CommandGrader | ScriptScore | AnswerMatch | TextMetric | MeasureGrader,
+    Field(discriminator="kind"),
+]

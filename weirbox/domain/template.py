@@ -1,0 +1,68 @@
+"""Templates that are filled in once: what is put in is never a template itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from weirbox.domain.base import canonical_json
+
+_SLOT = re.compile(r"\{\{\s*([A-Za-z_][\w.\-]*)\s*\}\}")
+
+
+class Missing(KeyError):
+    """A template names something that is not there."""
+
+
+def lookup(value: Any, path: str) -> Any:
+    """Follow a dot path through mappings and lists.
+
+    Args:
+        value: A JSON value.
+        path: Such as ``a.b.0``; a mapping's key may itself contain dots.
+
+    Raises:
+        Missing: When the path leads nowhere.
+    """
+    if isinstance(value, Mapping) and path in value:
+        return value[path]
+    head, _, rest = path.partition(".")
+    if isinstance(value, Mapping) and head in value:
+        inner = value[head]
+    elif isinstance(value, list | tuple) and head.isdigit() and int(head) < len(value):
+        inner = value[int(head)]
+    else:
+        raise Missing(path)
+    return lookup(inner, rest) if rest else inner
+
+
+def fill(template: str, values: Mapping[str, Any]) -> str:
+    """Replace every ``{{ path }}`` by its value, in one pass.
+
+    Texts stand as they are, other values as JSON. What is inserted is not looked
+    at again, so data that contains braces stays data.
+
+    Raises:
+        Missing: When a path leads nowhere.
+    """
+
+    def one(match: re.Match[str]) -> str:
+        found = lookup(values, match.group(1))
+        if isinstance(found, str):
+            return found
+        return "" if found is None else canonical_json(found)
+
+    return _SLOT.sub(one, template)
+
+
+def fill_json(template: Any, values: Mapping[str, Any]) -> Any:
+    """`fill` in every text of a JSON value; a text that is one slot keeps its value's type."""
+    if isinstance(template, str):
+        whole = _SLOT.fullmatch(template.strip())
+        return lookup(values, whole.group(1)) if whole else fill(template, values)
+    if isinstance(template, dict):
+        return {key: fill_json(item, values) for key, item in template.items()}
+    if isinstance(template, list | tuple):
+        return [fill_json(item, values) for item in template]
+    return template

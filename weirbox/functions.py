@@ -1,0 +1,65 @@
+"""Load a user's function that a suite names."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from weirbox.domain.seams import Workshop
+from weirbox.errors import SuiteError
+
+
+def function_file(reference: str, folder: str) -> str | None:
+    """The absolute path of the file of ``file.py:name``; None for ``module:name``."""
+    place, _, _ = reference.rpartition(":")
+    return str(Path(folder, place).resolve()) if place.endswith(".py") else None
+
+
+def load_function(reference: str, workshop: Workshop) -> Callable[..., Any]:
+    """Load ``module:name``, or ``file.py:name`` from its frozen source.
+
+    Safe to call again: one frozen source is loaded once per process.
+
+    Raises:
+        SuiteError: When there is no such module, file or function.
+    """
+    place, _, name = reference.rpartition(":")
+    if not place or not name:
+        raise SuiteError(f"function {reference!r}: write 'module:name' or 'file.py:name'")
+    file = function_file(reference, workshop.folder)
+    try:
+        module = _module_from(file, workshop) if file else importlib.import_module(place)
+    except SuiteError:
+        raise
+    except Exception as error:
+        raise SuiteError(
+            f"function {reference!r}: {place} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    found = module
+    for part in name.split("."):
+        found = getattr(found, part, None)  # type: ignore[assignment]
+    if not callable(found):
+        raise SuiteError(f"function {reference!r}: {place} has no function {name!r}")
+    return found
+
+
+def _module_from(file: str, workshop: Workshop) -> types.ModuleType:
+    source = workshop.read_file(file)
+    key = hashlib.sha256(file.encode() + b"\0" + source).hexdigest()[:16]
+    module_name = f"weirbox_user_{key}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    module = types.ModuleType(module_name)
+    module.__file__ = file
+    sys.modules[module_name] = module
+    try:
+        exec(compile(source, file, "exec"), module.__dict__)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    return module

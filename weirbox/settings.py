@@ -1,0 +1,37 @@
+"""Settings from the environment (WEIRBOX_*), loaded at the edges only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """What a process needs to know about its surroundings.
+
+    Attributes:
+        home: Where weirbox keeps its database and the state of local servers.
+        database_url: SQLAlchemy URL; default: SQLite below `home`.
+        lease_s: How long a driver's claim lasts without being renewed.
+        grace_s: How long a draining driver lets in-flight trials go on.
+        dashboard_url: Where people reach the dashboard; for links.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="WEIRBOX_", extra="ignore")
+
+    home: Path = Field(default_factory=lambda: Path.home() / ".weirbox")
+    database_url: str | None = None
+    secrets_dir: Path | None = None
+    prompts_dir: Path | None = None
+    lease_s: float = Field(default=30.0, gt=0)
+    grace_s: float = Field(default=20.0, ge=0)
+    dashboard_url: str = "http://127.0.0.1:8501"
+
+    @property
+    def store_url(self) -> str:
+        """The database in use."""
+        if self.database_url:
+            return self.database_url
+        return f"sqlite:///{self.home.expanduser().absolute() / 'weirbox.db'}"
