@@ -1,0 +1,122 @@
+"""The connection to the database: one behaviour on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
+
+from weirbox.errors import ServiceError, UserError
+
+HEAD = "0001"
+"""The newest migration; `upgrade` compares it before it loads Alembic."""
+
+BUSY_MS = 30_000
+"""How long SQLite waits for another process's write."""
+
+_WRITE = "weirbox_write"
+_MIGRATION_LOCK = 0x77656972  # any constant: PostgreSQL's advisory lock for migrations
+
+
+class Database:
+    """An engine with two kinds of transactions, reading and writing."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.engine = _make_engine(url)
+        self.sqlite = self.engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one consistent state."""
+        with self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that may write: on SQLite it takes the write lock at once,
+        so that it can never fail half-way on a lock that it needs to upgrade."""
+        with (
+            self.engine.connect().execution_options(**{_WRITE: True}) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.engine.dispose()
+
+
+def open_database(url: str) -> Database:
+    """Connect, and bring the schema up to date. Safe to run from many processes at once.
+
+    Raises:
+        UserError: When the URL is malformed.
+        ServiceError: When the database cannot be reached.
+    """
+    try:
+        database = Database(url)
+        upgrade(database)
+    except ArgumentError as error:
+        raise UserError(f"WEIRBOX_DATABASE_URL is not a database URL: {error}") from None
+    except OperationalError as error:
+        shown = make_url(url).render_as_string(hide_password=True)
+        raise ServiceError(f"the database {shown} cannot be reached: {error.orig}") from error
+    return database
+
+
+def upgrade(database: Database) -> None:
+    """Apply the migrations that are missing. Safe to run twice and at the same time."""
+    if _version(database) == HEAD:
+        return
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    with database.write() as connection:
+        if not database.sqlite:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _version(database: Database) -> str | None:
+    with database.read() as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def _make_engine(url: str) -> Engine:
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "postgresql" and "+" not in parsed.drivername:
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() != "sqlite":
+        return create_engine(parsed, pool_pre_ping=True)
+    if parsed.database:
+        Path(parsed.database).absolute().parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(parsed, connect_args={"timeout": BUSY_MS / 1000})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(raw: Any, _: Any) -> None:
+    raw.isolation_level = None
+    cursor = raw.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writing = connection.get_execution_options().get(_WRITE)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")

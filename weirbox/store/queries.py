@@ -1,0 +1,331 @@
+"""Reads of runs and trials; every count is derived from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, case, func, select
+
+from weirbox.domain.case import Case
+from weirbox.domain.plan import Plan
+from weirbox.domain.run import Dispositions, Progress, RunSummary, Verdicts
+from weirbox.domain.score import JudgeCall, Score
+from weirbox.domain.trace import Observation
+from weirbox.domain.words import RunStatus, ScoreState, TrialStage
+from weirbox.errors import NotPossible
+from weirbox.store.rows import call_from, score_from, unpack, unpack_case, unpack_observation
+from weirbox.store.types import to_usd
+from weirbox.store.writes import (
+    CALL,
+    EVENT,
+    EXECUTION,
+    EXPORT,
+    PAYLOAD,
+    PROPOSAL,
+    RESERVATION,
+    RUN,
+    SCORE,
+    SCORE_TEXT,
+    SCORECARD,
+    TRIAL,
+)
+
+CHUNK = 500
+"""Parameters per IN list: safely under every database's limit."""
+
+
+def payload(connection: Connection, digest: str) -> bytes:
+    """The content of a digest that the plan or a trial names."""
+    body: bytes = connection.execute(
+        select(PAYLOAD.c.body).where(PAYLOAD.c.digest == digest)
+    ).scalar_one()
+    return body
+
+
+def payloads(connection: Connection, digests: Sequence[str]) -> dict[str, bytes]:
+    """Many contents by digest."""
+    found: dict[str, bytes] = {}
+    wanted = sorted(set(digests))
+    for start in range(0, len(wanted), CHUNK):
+        statement = select(PAYLOAD).where(PAYLOAD.c.digest.in_(wanted[start : start + CHUNK]))
+        found.update({row.digest: row.body for row in connection.execute(statement)})
+    return found
+
+
+def find_run_id(connection: Connection, text: str) -> str:
+    """The run that a full id, a unique beginning, or ``latest`` names.
+
+    Raises:
+        NotPossible: When none or several fit.
+    """
+    if text == "latest":
+        newest = connection.execute(
+            select(RUN.c.id).order_by(RUN.c.created_at.desc()).limit(1)
+        ).scalar()
+        if newest is None:
+            raise NotPossible("there is no run yet; start one with: weirbox run SUITE.yaml")
+        return str(newest)
+    statement = select(RUN.c.id).where(RUN.c.id.startswith(text, autoescape=True)).limit(6)
+    found = [str(run_id) for run_id in connection.execute(statement).scalars()]
+    if text in found or len(found) == 1:
+        return text if text in found else found[0]
+    if not found:
+        raise NotPossible(f"there is no run {text!r}; see: weirbox list")
+    raise NotPossible(f"{text!r} fits several runs: {', '.join(found)}; give more of the id")
+
+
+def load_plan(connection: Connection, run_id: str) -> Plan:
+    """The frozen plan of a run."""
+    digest = connection.execute(select(RUN.c.plan).where(RUN.c.id == run_id)).scalar_one()
+    return Plan.model_validate(unpack(payload(connection, digest)))
+
+
+def status_of(connection: Connection, run_id: str) -> RunStatus:
+    """Where a run stands."""
+    return RunStatus(
+        connection.execute(select(RUN.c.status).where(RUN.c.id == run_id)).scalar_one()
+    )
+
+
+def _count(condition: Any) -> Any:
+    return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
+
+
+def _progress_columns() -> list[Any]:
+    columns = [
+        func.count().label("planned"),
+        _count(TRIAL.c.executed_at.is_not(None)).label("executed"),
+        _count(TRIAL.c.judged_at.is_not(None)).label("judged"),
+        _count(TRIAL.c.stage == TrialStage.DONE).label("exported"),
+        _count(TRIAL.c.cached).label("cached"),
+    ]
+    columns += [_count(TRIAL.c.state == state).label(str(state)) for state in ScoreState]
+    judged = TRIAL.c.judged_at.is_not(None)
+    columns += [_count(judged & (TRIAL.c.verdict == v)).label(f"v_{v}") for v in ("pass", "fail")]
+    columns.append(_count(judged & (TRIAL.c.verdict == "none")).label("v_none"))
+    columns += [
+        _count(TRIAL.c.disposition == d).label(f"d_{d}") for d in ("clean", "review", "quarantined")
+    ]
+    return columns
+
+
+def progress(connection: Connection, run_id: str) -> Progress:
+    """A run's counts."""
+    return _progress(
+        connection.execute(select(*_progress_columns()).where(TRIAL.c.run_id == run_id)).one()
+    )
+
+
+def _progress(row: Any) -> Progress:
+    fields = row._mapping
+    return Progress(**{name: int(fields[name]) for name in Progress.model_fields})
+
+
+def summaries(
+    connection: Connection, *, suite: str | None = None, limit: int = 50, run_id: str | None = None
+) -> list[RunSummary]:
+    """Runs at a glance, newest first."""
+    statement = select(RUN).order_by(RUN.c.created_at.desc(), RUN.c.id.desc()).limit(limit)
+    if suite is not None:
+        statement = statement.where(RUN.c.suite == suite)
+    if run_id is not None:
+        statement = statement.where(RUN.c.id == run_id)
+    runs = connection.execute(statement).all()
+    ids = [run.id for run in runs]
+    counts = _by_run(
+        connection,
+        select(TRIAL.c.run_id, *_progress_columns())
+        .where(TRIAL.c.run_id.in_(ids))
+        .group_by(TRIAL.c.run_id),
+    )
+    held = _by_run(
+        connection,
+        select(RESERVATION.c.run_id, func.sum(RESERVATION.c.nusd).label("nusd"))
+        .where(RESERVATION.c.run_id.in_(ids))
+        .group_by(RESERVATION.c.run_id),
+    )
+    unpriced = _by_run(
+        connection,
+        select(CALL.c.run_id, func.count().label("calls"))
+        .where(CALL.c.run_id.in_(ids), CALL.c.cost_nusd.is_(None))
+        .group_by(CALL.c.run_id),
+    )
+    cards = _by_run(connection, select(SCORECARD).where(SCORECARD.c.run_id.in_(ids)))
+    return [
+        _summary(run, counts.get(run.id), held.get(run.id), unpriced.get(run.id), cards.get(run.id))
+        for run in runs
+    ]
+
+
+def summary(connection: Connection, run_id: str) -> RunSummary:
+    """One run at a glance."""
+    return summaries(connection, run_id=run_id)[0]
+
+
+def _by_run(connection: Connection, statement: Select[Any]) -> dict[str, Any]:
+    return {row.run_id: row for row in connection.execute(statement)}
+
+
+def _summary(run: Any, counts: Any, held: Any, unpriced: Any, card: Any) -> RunSummary:
+    number = counts._mapping if counts is not None else {}
+    metrics = card.body.get("metrics", {}) if card is not None else {}
+    status = RunStatus(run.status)
+    return RunSummary(
+        run_id=run.id,
+        suite=run.suite,
+        kind=run.kind,
+        status=status,
+        reason=run.reason,
+        finalizing=status is RunStatus.COMPLETED and run.finalized_at is None,
+        created_at=run.created_at,
+        started_at=run.started_at,
+        completed_at=run.completed_at,
+        finalized_at=run.finalized_at,
+        dataset=run.dataset_name,
+        dataset_digest=run.dataset_digest,
+        progress=_progress(counts) if counts is not None else Progress(),
+        verdicts=Verdicts(
+            passed=int(number.get("v_pass", 0)),
+            failed=int(number.get("v_fail", 0)),
+            none=int(number.get("v_none", 0)),
+        ),
+        dispositions=Dispositions(
+            **{name: int(number.get(f"d_{name}", 0)) for name in Dispositions.model_fields}
+        ),
+        cost_usd=to_usd(run.spent_nusd) or 0.0,
+        calls=run.calls,
+        unpriced_calls=unpriced.calls if unpriced is not None else 0,
+        budget_usd=to_usd(run.budget_nusd),
+        budget_calls=run.budget_calls,
+        reserved_usd=to_usd(int(held.nusd)) or 0.0 if held is not None else 0.0,
+        metrics=metrics,
+    )
+
+
+# --- trials ---------------------------------------------------------------------
+
+
+def load_case(connection: Connection, digest: str) -> Case:
+    """The frozen case of a trial."""
+    return unpack_case(payload(connection, digest))
+
+
+def load_observation(connection: Connection, digest: str) -> Observation:
+    """What a trial's execution left behind."""
+    return unpack_observation(payload(connection, digest))
+
+
+def load_scores(connection: Connection, run_id: str, seq: int) -> list[Score]:
+    """A trial's scores with their rationale and detail, in the order of their names."""
+    joined = SCORE.outerjoin(
+        SCORE_TEXT,
+        (SCORE.c.run_id == SCORE_TEXT.c.run_id)
+        & (SCORE.c.seq == SCORE_TEXT.c.seq)
+        & (SCORE.c.name == SCORE_TEXT.c.name),
+    )
+    statement = (
+        select(SCORE, SCORE_TEXT.c.rationale, SCORE_TEXT.c.detail)
+        .select_from(joined)
+        .where(SCORE.c.run_id == run_id, SCORE.c.seq == seq)
+        .order_by(SCORE.c.name)
+    )
+    return [
+        score_from(row, row.rationale or "", row.detail) for row in connection.execute(statement)
+    ]
+
+
+def load_calls(connection: Connection, run_id: str, seq: int) -> list[JudgeCall]:
+    """A trial's judge calls, oldest first."""
+    statement = select(CALL).where(CALL.c.run_id == run_id, CALL.c.seq == seq).order_by(CALL.c.id)
+    return [call_from(row) for row in connection.execute(statement)]
+
+
+def trial_row(connection: Connection, run_id: str, seq: int) -> Any:
+    """A trial's narrow row, or None."""
+    return connection.execute(
+        select(TRIAL).where(TRIAL.c.run_id == run_id, TRIAL.c.seq == seq)
+    ).one_or_none()
+
+
+def trials_of_case(connection: Connection, run_id: str, case_id: str) -> list[Any]:
+    """All trials of a case, by trial number."""
+    statement = select(TRIAL).where(TRIAL.c.run_id == run_id, TRIAL.c.case_id == case_id)
+    return list(connection.execute(statement.order_by(TRIAL.c.trial)).all())
+
+
+def trial_page(
+    connection: Connection,
+    run_id: str,
+    *,
+    after: int = -1,
+    limit: int = 100,
+    where: Sequence[Any] = (),
+) -> list[Any]:
+    """Trials in the order of the plan, paged by key rather than by offset.
+
+    Args:
+        after: The `seq` of the last trial of the page before.
+        where: Further conditions on the trial table's columns.
+    """
+    statement = (
+        select(TRIAL)
+        .where(TRIAL.c.run_id == run_id, TRIAL.c.seq > after, *where)
+        .order_by(TRIAL.c.seq)
+        .limit(limit)
+    )
+    return list(connection.execute(statement).all())
+
+
+def stream_trials(connection: Connection, run_id: str, *, batch: int = 1000) -> Iterator[Any]:
+    """All trials in the order of the plan; memory is bounded by the batch."""
+    after = -1
+    while page := trial_page(connection, run_id, after=after, limit=batch):
+        yield from page
+        after = page[-1].seq
+
+
+def scores_between(connection: Connection, run_id: str, first: int, last: int) -> list[Any]:
+    """The narrow score rows of the trials from `first` to `last`, both included."""
+    statement = (
+        select(SCORE)
+        .where(SCORE.c.run_id == run_id, SCORE.c.seq >= first, SCORE.c.seq <= last)
+        .order_by(SCORE.c.seq, SCORE.c.name)
+    )
+    return list(connection.execute(statement).all())
+
+
+def exports_of(connection: Connection, run_id: str, seq: int) -> list[Any]:
+    """What became of a trial at each sink."""
+    statement = select(EXPORT).where(EXPORT.c.run_id == run_id, EXPORT.c.seq == seq)
+    return list(connection.execute(statement.order_by(EXPORT.c.sink)).all())
+
+
+def proposals_of(connection: Connection, run_id: str, seq: int) -> list[Any]:
+    """The proposals for a trial's failed checks."""
+    statement = select(PROPOSAL).where(PROPOSAL.c.run_id == run_id, PROPOSAL.c.seq == seq)
+    return list(connection.execute(statement.order_by(PROPOSAL.c.check_name)).all())
+
+
+def events_of(connection: Connection, run_id: str) -> list[Any]:
+    """A run's timeline, oldest first."""
+    statement = select(EVENT).where(EVENT.c.run_id == run_id).order_by(EVENT.c.id)
+    return list(connection.execute(statement).all())
+
+
+def reusable_execution(connection: Connection, key: str) -> Any:
+    """The trial row of an execution that may be reused, or None."""
+    statement = (
+        select(TRIAL)
+        .join(EXECUTION, (EXECUTION.c.run_id == TRIAL.c.run_id) & (EXECUTION.c.seq == TRIAL.c.seq))
+        .where(EXECUTION.c.key == key)
+    )
+    return connection.execute(statement).one_or_none()
+
+
+def scorecard(connection: Connection, run_id: str) -> dict[str, Any] | None:
+    """A run's aggregates, or None before it is finalized."""
+    body: dict[str, Any] | None = connection.execute(
+        select(SCORECARD.c.body).where(SCORECARD.c.run_id == run_id)
+    ).scalar_one_or_none()
+    return body

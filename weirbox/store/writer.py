@@ -1,0 +1,139 @@
+"""Group commit: one thread per process writes what arrives together in one transaction."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from weirbox.store.engine import Database
+from weirbox.store.rows import StageResult
+from weirbox.store.writes import (
+    ReserveRequest,
+    Settlement,
+    release,
+    reserve,
+    settle,
+    write_stage_results,
+)
+
+MOST = 500
+"""The most records in one transaction: bounds how long other writers wait."""
+
+LOCK_ATTEMPTS = 8
+"""Attempts at a transaction that a lock or a dead connection ended."""
+
+Handler = Callable[[Connection, Sequence[Any]], Sequence[Any] | None]
+
+
+@dataclass(frozen=True)
+class Release:
+    """A reservation to void."""
+
+    reservation: int
+
+
+def _release(connection: Connection, records: Sequence[Release]) -> None:
+    release(connection, [record.reservation for record in records])
+
+
+_HANDLERS: dict[type, Handler] = {
+    Settlement: settle,
+    Release: _release,
+    ReserveRequest: reserve,
+    StageResult: write_stage_results,
+}
+"""In the order in which one transaction applies them."""
+
+
+class Writer:
+    """Takes records from any thread and gives a future for each.
+
+    A record whose transaction fails is tried again alone, so that one that the
+    database refuses does not take the others with it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._queue: queue.SimpleQueue[tuple[Any, Future[Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="weirbox-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, record: StageResult | Settlement | ReserveRequest | Release) -> Future[Any]:
+        """Hand a record over; the future has the handler's answer once it is committed."""
+        future: Future[Any] = Future()
+        self._queue.put((record, future))
+        return future
+
+    def close(self) -> None:
+        """Write what was handed over, then end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            batch, last = self._take()
+            if batch:
+                self._commit(batch)
+            if last:
+                return
+
+    def _take(self) -> tuple[list[tuple[Any, Future[Any]]], bool]:
+        batch: list[tuple[Any, Future[Any]]] = []
+        item = self._queue.get()
+        while item is not None:
+            batch.append(item)
+            if len(batch) >= MOST:
+                return batch, False
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _commit(self, batch: list[tuple[Any, Future[Any]]]) -> None:
+        try:
+            answers = self._transaction([record for record, _ in batch])
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            if len(batch) == 1:
+                batch[0][1].set_exception(error)
+                return
+            for item in batch:
+                self._commit([item])
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            future.set_result(answer)
+
+    def _transaction(self, records: list[Any]) -> list[Any]:
+        for attempt in Retrying(
+            retry=retry_if_exception_type(OperationalError),
+            stop=stop_after_attempt(LOCK_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.05, max=5),
+            reraise=True,
+        ):
+            with attempt, self._database.write() as connection:
+                return _apply(connection, records)
+        raise AssertionError("Retrying always returns or raises")
+
+
+def _apply(connection: Connection, records: list[Any]) -> list[Any]:
+    places: dict[type, list[int]] = defaultdict(list)
+    for index, record in enumerate(records):
+        places[type(record)].append(index)
+    answers: list[Any] = [None] * len(records)
+    for kind, handler in _HANDLERS.items():
+        indexes = places.get(kind)
+        if not indexes:
+            continue
+        given = handler(connection, [records[index] for index in indexes])
+        for index, answer in zip(indexes, given or [None] * len(indexes), strict=True):
+            answers[index] = answer
+    return answers
