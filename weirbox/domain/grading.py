@@ -7,6 +7,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from weirbox.domain.base import Frozen
+from weirbox.domain.patterns import PatternText
+from weirbox.domain.references import FunctionRef
 from weirbox.domain.words import Authority
 
 
@@ -29,10 +31,13 @@ class TestsPass(GraderBase):
 
     Attributes:
         files: Laid over the work folder after the harness has ended; texts are
-            templates over the case and the output.
+            templates over the case (``case.id``, ``case.input``, ``case.target``,
+            ``case.record``) and the ``output``.
         runner: ``pytest`` collects and runs tests and reads its own report;
             ``script`` runs one Python file that must come to its end.
-        target: What is run: pytest arguments, or the script's path.
+        target: What is run: pytest arguments, or the script's path. Name the test
+            files, or pytest collects those that the harness left, too.
+        timeout_s: Tests that take longer fail. Default: the compute's.
     """
 
     __test__ = False
@@ -43,9 +48,25 @@ class TestsPass(GraderBase):
     target: tuple[str, ...] = ()
     timeout_s: float | None = Field(default=None, gt=0)
 
+    @model_validator(mode="after")
+    def _a_script_is_one_file(self) -> Self:
+        if self.runner == "script" and len(self.target) != 1:
+            raise ValueError(
+                f"grader {self.name!r}: 'target' of runner 'script' is the path of one file, "
+                f"not {len(self.target)}"
+            )
+        return self
+
 
 class CommandGrader(GraderBase):
-    """Runs a command in compute and passes on exit status 0 (ground truth)."""
+    """Runs a command in compute and passes on exit status 0 (ground truth).
+
+    Attributes:
+        argv: The program and its arguments; templates like the files.
+        files: Laid over the work folder; templates as for ``tests-pass``.
+        stdin: A template, too.
+        timeout_s: Default: the compute's.
+    """
 
     kind: Literal["command"]
     argv: tuple[str, ...] = Field(min_length=1)
@@ -63,8 +84,8 @@ class ScriptScore(GraderBase):
     """
 
     kind: Literal["script-score"]
-    function: str
-    pass_at: float | None = None
+    function: FunctionRef
+    pass_at: float | None = Field(default=None, allow_inf_nan=False)
 
 
 class AnswerMatch(GraderBase):
@@ -74,15 +95,22 @@ class AnswerMatch(GraderBase):
         mode: ``exact``; ``contains`` (the target stands in the answer);
             ``normalised`` (case, white space, punctuation and articles aside);
             ``regex`` (the target, or `pattern`, is found in the answer).
-        target: The dot path of the target in the record, instead of the case's.
+        target: The dot path of the target in the record, instead of the case's. A
+            list of targets is matched by any of them.
         pattern: A regular expression for ``regex``, instead of the target.
     """
 
     kind: Literal["answer-match"]
     mode: Literal["exact", "contains", "normalised", "regex"] = "exact"
     target: str | None = None
-    pattern: str | None = None
+    pattern: PatternText | None = None
     ignore_case: bool = False
+
+    @model_validator(mode="after")
+    def _a_pattern_is_for_regex(self) -> Self:
+        if self.pattern is not None and self.mode != "regex":
+            raise ValueError(f"grader {self.name!r}: 'pattern' needs mode 'regex'")
+        return self
 
 
 class TextMetric(GraderBase):
@@ -92,6 +120,8 @@ class TextMetric(GraderBase):
         metric: ``f1`` (token overlap), ``rouge-l`` (longest common subsequence
             F-measure), ``levenshtein`` (1 - distance / longer length), ``bleu``.
         pass_at: Passes from here on; absent means it does not bear on the verdict.
+        target: The dot path of the target in the record, instead of the case's. Of a
+            list of targets the best counts.
     """
 
     kind: Literal["text-metric"]
@@ -110,7 +140,7 @@ class MeasureGrader(GraderBase):
     """
 
     kind: Literal["steps", "cost", "latency"]
-    at_most: float | None = Field(default=None, ge=0)
+    at_most: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _measures_are_no_ground_truth(self) -> Self:
