@@ -10,11 +10,18 @@ from sqlalchemy import Connection, Select, case, func, select
 from weirbox.domain.case import Case
 from weirbox.domain.plan import Plan
 from weirbox.domain.run import Dispositions, Progress, RunSummary, Verdicts
-from weirbox.domain.score import JudgeCall, Score
+from weirbox.domain.score import JudgeCall, Proposal, Score
 from weirbox.domain.trace import Observation
 from weirbox.domain.words import RunStatus, ScoreState, TrialStage
 from weirbox.errors import NotPossible
-from weirbox.store.rows import call_from, score_from, unpack, unpack_case, unpack_observation
+from weirbox.store.rows import (
+    call_from,
+    case_key,
+    score_from,
+    unpack,
+    unpack_case,
+    unpack_observation,
+)
 from weirbox.store.types import to_usd
 from weirbox.store.writes import (
     CALL,
@@ -250,7 +257,7 @@ def trial_row(connection: Connection, run_id: str, seq: int) -> Any:
 
 def trials_of_case(connection: Connection, run_id: str, case_id: str) -> list[Any]:
     """All trials of a case, by trial number."""
-    statement = select(TRIAL).where(TRIAL.c.run_id == run_id, TRIAL.c.case_id == case_id)
+    statement = select(TRIAL).where(TRIAL.c.run_id == run_id, TRIAL.c.case_key == case_key(case_id))
     return list(connection.execute(statement.order_by(TRIAL.c.trial)).all())
 
 
@@ -305,6 +312,13 @@ def proposals_of(connection: Connection, run_id: str, seq: int) -> list[Any]:
     """The proposals for a trial's failed checks."""
     statement = select(PROPOSAL).where(PROPOSAL.c.run_id == run_id, PROPOSAL.c.seq == seq)
     return list(connection.execute(statement.order_by(PROPOSAL.c.check_name)).all())
+
+
+def proposal_from(row: Any) -> Proposal:
+    """The proposal of a row."""
+    return Proposal(
+        check=row.check_name, action=row.action, message=row.message, suggestion=row.suggestion
+    )
 
 
 def events_of(connection: Connection, run_id: str) -> list[Any]:

@@ -93,6 +93,11 @@ class ExportRecord:
     message: str
 
 
+def case_key(case_id: str) -> str:
+    """What indexes a case id: ids may be longer than an index can hold."""
+    return hashlib.sha256(case_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
 def pack(value: Any) -> tuple[str, bytes]:
     """A JSON value's canonical bytes, with their digest in front."""
     body = canonical_json(value).encode("ascii")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Integer, UniqueConstraint
-from sqlmodel import Field, SQLModel
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, UniqueConstraint
+from sqlmodel import AutoString, Field, SQLModel
 
 from weirbox.store.types import JsonText, Packed, SafeText, UtcDateTime, utc_now
 
@@ -59,7 +59,13 @@ class Run(SQLModel, table=True):
     kind: str
     status: str = Field(index=True)
     reason: str = _text(default="")
-    plan: str = Field(foreign_key="payload.digest")
+    plan: str = Field(
+        sa_column=Column(
+            AutoString(),
+            ForeignKey("payload.digest", deferrable=True, initially="DEFERRED"),
+            nullable=False,
+        )
+    )
     dataset_name: str = _text()
     dataset_digest: str
     planned: int

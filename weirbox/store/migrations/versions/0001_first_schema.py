@@ -45,8 +45,7 @@ def upgrade() -> None:
         sa.Column("completed_at", weirbox.store.types.UtcDateTime(timezone=True), nullable=True),
         sa.Column("finalized_at", weirbox.store.types.UtcDateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(
-            ["plan"],
-            ["payload.digest"],
+            ["plan"], ["payload.digest"], initially="DEFERRED", deferrable=True
         ),
         sa.PrimaryKeyConstraint("id"),
     )

@@ -1,0 +1,392 @@
+"""The driver: claims trials and takes them through the stages until nothing is claimable.
+
+Each stage has its own queue and its own limit, and a trial moves on the moment its stage is
+done and its rows are committed. A bounded window of trials is in flight, so memory does not
+grow with the plan. The driver is given a stage runner, which wraps packets of trials in
+Prefect task runs, or in nothing.
+
+Safe to run in any number, anywhere, and to kill at any moment: what is in flight is only
+lost work, since claims expire and every result is fenced (`weirbox.store.claims`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+from weirbox.domain.base import Frozen, digest
+from weirbox.domain.words import Stage, TrialStage
+from weirbox.pipeline.kit import Kit
+from weirbox.pipeline.lease import Lease
+from weirbox.pipeline.stages import Item, Stages
+from weirbox.pipeline.window import StageQueue
+from weirbox.store import claims, queries
+from weirbox.store.engine import Database
+from weirbox.store.rows import StageResult, unpack_case
+from weirbox.store.writer import Writer
+
+PREFETCH = 64
+"""Trials claimed beyond the window, so that a free slot never waits for a claim."""
+
+BACK_OFF_S = 0.5
+"""Pause before another attempt, doubled each time."""
+
+log = logging.getLogger(__name__)
+
+
+class End(StrEnum):
+    """Why a driver stopped."""
+
+    NOTHING_LEFT = "nothing left"  # nothing is claimable any more
+    DRAINED = "drained"  # it was asked to stop
+    CLAIM_LOST = "claim lost"  # another driver took its trials over
+    RUN_ENDED = "run ended"  # cancelled, superseded or failed meanwhile
+
+
+class Packet(Frozen):
+    """The small argument of one task run: which trials go through which stage.
+
+    Attributes:
+        token: The driver's claim, which finds the driver in its process.
+        key: The idempotency key over (run, stage, entry, trial, attempt) of all trials.
+        label: What a person reads.
+    """
+
+    run_id: str
+    token: int
+    stage: Stage
+    seqs: tuple[int, ...]
+    key: str
+    label: str
+
+
+class Receipt(Frozen):
+    """The small result of one task run."""
+
+    stage: Stage
+    trials: int
+
+
+class StageRunner(Protocol):
+    """Runs a packet, by calling `work_on`, in whatever the engine wraps it in."""
+
+    async def run(self, packet: Packet, *, refresh: bool) -> None:
+        """Run one packet.
+
+        Args:
+            refresh: Whether an earlier receipt for the same key must not be used.
+        """
+
+
+class DirectRunner:
+    """No engine: a plain call."""
+
+    async def run(self, packet: Packet, *, refresh: bool) -> None:
+        """Work on the packet at once."""
+        await work_on(packet)
+
+
+_live: dict[int, Driver] = {}
+
+
+async def work_on(packet: Packet) -> Receipt:
+    """Take a packet's trials through its stage, in the driver that made the packet.
+
+    Raises:
+        LookupError: When that driver does not live in this process.
+    """
+    driver = _live.get(packet.token)
+    if driver is None:
+        raise LookupError(f"no driver with claim {packet.token} in this process")
+    return await driver.work(packet)
+
+
+class Driver:
+    """Drives one run under one claim. Use it once."""
+
+    def __init__(
+        self,
+        database: Database,
+        kit: Kit,
+        runner: StageRunner,
+        *,
+        lease_s: float,
+        grace_s: float,
+    ) -> None:
+        self._database, self._kit, self._runner = database, kit, runner
+        self._lease_s, self._grace_s = lease_s, grace_s
+        concurrency = kit.plan.suite.concurrency
+        packets = kit.plan.suite.granularity == "auto"
+        self._queues = {
+            stage: StageQueue(stage, limit, packets=packets)
+            for stage, limit in (
+                (Stage.EXPORT, concurrency.export),
+                (Stage.JUDGE, concurrency.judge),
+                (Stage.EXECUTE, kit.execute_limit),
+            )
+        }
+        self._in_window = 0
+        self._held = 0
+        self._packets: dict[str, list[Item]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._end: End | None = None
+        self._fault: BaseException | None = None
+        self._exhausted = False
+        self._claiming = False
+
+    # --- from outside -----------------------------------------------------------
+
+    async def drive(self) -> End:
+        """Work until nothing is claimable, or until told to stop."""
+        self._loop = asyncio.get_running_loop()
+        self._writer = Writer(self._database)
+        self._stages = Stages(self._database, self._writer, self._kit)
+        self._token = await asyncio.to_thread(self._open_claim)
+        lease = Lease(
+            self._database,
+            self._kit.run_id,
+            self._token,
+            lease_s=self._lease_s,
+            lost=lambda: self._stop_soon(End.CLAIM_LOST),
+            ended=lambda status: self._stop_soon(End.RUN_ENDED),
+        )
+        _live[self._token] = self
+        lease.start()
+        try:
+            await self._drive()
+        finally:
+            await asyncio.shield(self._close(lease))
+        return self._end or End.NOTHING_LEFT
+
+    def drain(self) -> None:
+        """Start nothing new, give in-flight trials their grace, then stop. Thread-safe."""
+        self._stop_soon(End.DRAINED)
+
+    async def work(self, packet: Packet) -> Receipt:
+        """Take a packet's trials through its stage, each on its own."""
+        items = self._packets.pop(packet.key, [])
+        await asyncio.gather(*(self._one(packet.stage, item) for item in items))
+        return Receipt(stage=packet.stage, trials=len(items))
+
+    # --- the loop ---------------------------------------------------------------
+
+    async def _drive(self) -> None:
+        limits = sum(queue.limit for queue in self._queues.values())
+        self._loop.set_default_executor(ThreadPoolExecutor(max_workers=limits + 8))
+        while True:
+            self._wake.clear()
+            if self._fault is not None:
+                raise self._fault
+            if self._end is not None:
+                await self._wind_down()
+                return
+            self._dispatch()
+            if self._wants_more():
+                self._claiming = True
+                self._spawn(self._claim_more())
+            elif self._exhausted and self._held == 0:
+                return
+            await self._wake.wait()
+
+    def _dispatch(self) -> None:
+        for queue in self._queues.values():
+            while queue.ready and queue.free > 0:
+                most = len(queue.ready)
+                if queue.stage is Stage.EXECUTE:
+                    most = self._kit.window - self._in_window
+                packet = queue.take(max(0, most))
+                if not packet:
+                    break
+                for item in packet:
+                    self._enter_window(queue.stage, item)
+                self._spawn(self._run_packet(queue, packet))
+
+    def _enter_window(self, stage: Stage, item: Item) -> None:
+        if stage is not Stage.EXPORT and not item.in_window:
+            item.in_window = True
+            self._in_window += 1
+
+    def _leave_window(self, item: Item) -> None:
+        if item.in_window:
+            item.in_window = False
+            self._in_window -= 1
+
+    async def _run_packet(self, queue: StageQueue, items: list[Item]) -> None:
+        packet = self._packet(queue.stage, items)
+        self._packets[packet.key] = items
+        try:
+            await self._runner.run(packet, refresh=False)
+            if packet.key in self._packets:
+                await self._runner.run(packet, refresh=True)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the engine is a view; the work goes on
+            log.warning("%s: the engine failed, working on without it: %s", packet.label, error)
+        if packet.key in self._packets:
+            await self.work(packet)
+
+    def _packet(self, stage: Stage, items: list[Item]) -> Packet:
+        run_id = self._kit.run_id
+        tickets = [item.ticket for item in items]
+        keys = [(t.entry_digest, t.trial, t.attempt) for t in tickets]
+        label = tickets[0].name if len(items) == 1 else f"{tickets[0].name} +{len(items) - 1}"
+        return Packet(
+            run_id=run_id,
+            token=self._token,
+            stage=stage,
+            seqs=tuple(t.seq for t in tickets),
+            key=digest([run_id, str(stage), keys]),
+            label=label[:80],
+        )
+
+    async def _one(self, stage: Stage, item: Item) -> None:
+        queue = self._queues[stage]
+        started = time.perf_counter()
+        try:
+            result = await self._stages.run(stage, item)
+        finally:
+            queue.done(time.perf_counter() - started)
+            if stage is Stage.JUDGE:
+                self._leave_window(item)
+            self._wake.set()
+        try:
+            counted = await asyncio.wrap_future(self._writer.submit(result))
+        except Exception as error:  # noqa: BLE001 - without its rows a driver cannot go on
+            self._fail(error)
+        else:
+            self._advance(item, result, counted=counted)
+
+    def _advance(self, item: Item, result: StageResult, *, counted: bool) -> None:
+        if not counted:
+            log.warning("%s: %s came too late and changed nothing", item.ticket.name, result.stage)
+        if not counted or result.next_stage is TrialStage.DONE:
+            self._leave_window(item)
+            self._held -= 1
+        else:
+            self._queue_next(item, result)
+        self._wake.set()
+
+    def _queue_next(self, item: Item, result: StageResult) -> None:
+        again = result.next_stage.value == result.stage.value
+        attempt = item.ticket.attempt + 1 if again else 1
+        item.ticket = replace(item.ticket, stage=result.next_stage, attempt=attempt)
+        queue = self._queues[Stage(result.next_stage.value)]
+        if again:
+            pause = BACK_OFF_S * 2 ** (attempt - 2)
+            self._loop.call_later(pause, self._requeue, queue, item)
+        else:
+            queue.ready.append(item)
+
+    def _requeue(self, queue: StageQueue, item: Item) -> None:
+        queue.ready.append(item)
+        self._wake.set()
+
+    # --- claiming ---------------------------------------------------------------
+
+    def _wants_more(self) -> bool:
+        if self._claiming or self._exhausted or self._held >= self._most_held:
+            return False
+        return len(self._queues[Stage.EXECUTE].ready) < max(PREFETCH, self._kit.window) // 2
+
+    @property
+    def _most_held(self) -> int:
+        return 2 * self._kit.window + 2 * PREFETCH
+
+    async def _claim_more(self) -> None:
+        try:
+            items = await asyncio.to_thread(self._claim, max(PREFETCH, self._kit.window))
+        except Exception as error:  # noqa: BLE001 - raised by `drive`
+            self._fail(error)
+            return
+        finally:
+            self._claiming = False
+            self._wake.set()
+        self._exhausted = not items
+        self._held += len(items)
+        for item in items:
+            self._queues[Stage(item.ticket.stage.value)].ready.append(item)
+
+    def _claim(self, most: int) -> list[Item]:
+        with self._database.write() as connection:
+            claims.reap_expired(connection, self._kit.run_id)
+            tickets = claims.claim_trials(connection, self._kit.run_id, self._token, most)
+        with self._database.read() as connection:
+            bodies = queries.payloads(connection, [ticket.case_digest for ticket in tickets])
+        return [
+            Item(
+                ticket=ticket,
+                case=unpack_case(bodies[ticket.case_digest]),
+                resumed=ticket.stage is not TrialStage.EXECUTE,
+            )
+            for ticket in tickets
+        ]
+
+    def _open_claim(self) -> int:
+        with self._database.write() as connection:
+            return claims.open_claim(
+                connection, self._kit.run_id, driver=this_driver(), lease_s=self._lease_s
+            )
+
+    # --- the end ----------------------------------------------------------------
+
+    def _stop_soon(self, end: End) -> None:
+        def stop() -> None:
+            self._end = self._end or end
+            self._wake.set()
+
+        self._loop.call_soon_threadsafe(stop)
+
+    async def _wind_down(self) -> None:
+        """Let launched work settle; after the grace time, or without a claim, cut it off."""
+        for queue in self._queues.values():
+            queue.ready.clear()
+        grace = 0.0 if self._end is End.CLAIM_LOST else self._grace_s
+        if self._tasks and grace:
+            await asyncio.wait(set(self._tasks), timeout=grace)
+
+    async def _close(self, lease: Lease) -> None:
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        _live.pop(self._token, None)
+        await asyncio.to_thread(self._give_back, lease)
+
+    def _give_back(self, lease: Lease) -> None:
+        lease.stop()
+        self._writer.close()
+        with self._database.write() as connection:
+            claims.release_claim(connection, self._token)
+
+    def _fail(self, error: BaseException) -> None:
+        self._fault = self._fault or error
+        self._wake.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._wake.set()
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            self._fail(fault)
+
+
+def this_driver() -> str:
+    """What identifies this process among all machines: host, pid, and its start."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_START}"
+
+
+_START = f"{time.time():.3f}"

@@ -1,0 +1,66 @@
+"""The export stage of one trial: every sink is sent the trial, and none can fail the run."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+
+from weirbox.domain.case import Case
+from weirbox.domain.score import Judged
+from weirbox.domain.seams import Sink, TrialExport
+from weirbox.domain.trace import Observation
+from weirbox.domain.words import ExportStatus
+from weirbox.pipeline.kit import Kit
+from weirbox.store.rows import ExportRecord, Ticket
+
+
+async def export(item: TrialExport, kit: Kit) -> tuple[ExportRecord, ...]:
+    """Send one judged trial to all sinks at once; safe to run again, as sinks are."""
+    return tuple(await asyncio.gather(*(_send(sink, item) for sink in kit.sinks)))
+
+
+async def _send(sink: Sink, item: TrialExport) -> ExportRecord:
+    try:
+        outcome = await sink.send(item)
+    except Exception as error:  # noqa: BLE001 - a sink of a user's may raise anything
+        message = f"{type(error).__name__}: {error}"
+        return ExportRecord(sink=sink.name, status=ExportStatus.FAILED, url=None, message=message)
+    return ExportRecord(
+        sink=sink.name, status=outcome.status, url=outcome.url, message=outcome.message
+    )
+
+
+def trial_export(
+    case: Case,
+    ticket: Ticket,
+    observation: Observation,
+    judged: Judged,
+    *,
+    kit: Kit,
+    cost_usd: float | None,
+    executed_at: datetime | None,
+    judged_at: datetime | None,
+) -> TrialExport:
+    """Compose what sinks are sent."""
+    return TrialExport(
+        run_id=ticket.run_id,
+        suite=kit.plan.suite.suite,
+        case_id=ticket.case_id,
+        trial=ticket.trial,
+        entry_digest=ticket.entry_digest,
+        category=ticket.category,
+        input=case.input,
+        target=case.target,
+        output=observation.output,
+        observation=observation,
+        state=judged.state,
+        verdict=judged.verdict,
+        disposition=judged.disposition,
+        deciding=judged.deciding,
+        scores=judged.scores,
+        proposals=judged.proposals,
+        cost_usd=cost_usd,
+        error=observation.error.message if observation.error else None,
+        executed_at=executed_at.isoformat() if executed_at else None,
+        judged_at=judged_at.isoformat() if judged_at else None,
+    )

@@ -1,0 +1,115 @@
+"""Make a suite independent of the files it names: paths absolute, contents by digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from weirbox import judges
+from weirbox.datasets import to_path
+from weirbox.domain.judging import Prompt, ReplayProvider
+from weirbox.domain.plan import FrozenFile
+from weirbox.domain.spec import (
+    JsonlSink,
+    ParquetSink,
+    RecordedHarness,
+    Suite,
+)
+from weirbox.errors import PlanError, SuiteError
+from weirbox.functions import function_file
+
+
+class FrozenSuite(NamedTuple):
+    """A suite that needs nothing of the file system any more, but its dataset."""
+
+    suite: Suite
+    prompts: dict[str, Prompt]
+    skipped_judges: dict[str, str]
+    files: tuple[FrozenFile, ...]
+    contents: dict[str, bytes]
+
+
+def freeze(suite: Suite, *, folder: str, prompt_folders: tuple[str, ...]) -> FrozenSuite:
+    """Resolve prompts, absolute paths and file contents.
+
+    Args:
+        folder: What relative paths in the suite start from.
+        prompt_folders: Where prompts are looked for, before the built-in ones.
+
+    Raises:
+        PlanError: When a file that the suite names cannot be read.
+    """
+    prompts: dict[str, Prompt] = {}
+    skipped: dict[str, str] = {}
+    for judge in suite.judges:
+        try:
+            prompts[judge.name] = judges.resolve(judge.prompt, prompt_folders)
+        except SuiteError as error:
+            skipped[judge.name] = str(error)
+    absolute = _with_absolute_paths(suite, folder)
+    contents: dict[str, bytes] = {}
+    files = []
+    for path in dict.fromkeys(_files(absolute, folder)):
+        body = _read(path)
+        digest = hashlib.sha256(body).hexdigest()
+        contents[digest] = body
+        files.append(FrozenFile(path=path, digest=digest))
+    return FrozenSuite(absolute, prompts, skipped, tuple(files), contents)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise PlanError(f"the suite names {path!r}, which cannot be read: {error}") from error
+
+
+def _with_absolute_paths(suite: Suite, folder: str) -> Suite:
+    def absolute(path: str) -> str:
+        return str(Path(folder, path).resolve())
+
+    dataset = suite.dataset.model_copy(
+        update={
+            "path": to_path(suite.dataset, folder=folder),
+            "records": None if suite.dataset.records is None else (),
+        }
+    )
+    changes: dict[str, object] = {"dataset": dataset}
+    harness = suite.harness
+    if isinstance(harness, RecordedHarness) and harness.path is not None:
+        changes["harness"] = harness.model_copy(update={"path": absolute(harness.path)})
+    changes["providers"] = {
+        name: provider.model_copy(update={"path": absolute(provider.path)})
+        if isinstance(provider, ReplayProvider)
+        else provider
+        for name, provider in suite.providers.items()
+    }
+    changes["sinks"] = tuple(
+        sink.model_copy(update={"path": absolute(sink.path)})
+        if isinstance(sink, JsonlSink | ParquetSink)
+        else sink
+        for sink in suite.sinks
+    )
+    return suite.model_copy(update=changes)
+
+
+def _files(suite: Suite, folder: str) -> Iterator[str]:
+    if isinstance(suite.harness, RecordedHarness) and suite.harness.path is not None:
+        yield suite.harness.path
+    for function in _functions(suite):
+        file = function_file(function, folder)
+        if file is not None:
+            yield file
+    for provider in suite.providers.values():
+        if isinstance(provider, ReplayProvider):
+            yield provider.path
+
+
+def _functions(suite: Suite) -> Iterator[str]:
+    parts = (*suite.graders, *suite.rules, *suite.providers.values(), suite.harness)
+    for part in parts:
+        function = getattr(part, "function", None)
+        if isinstance(function, str):
+            yield function

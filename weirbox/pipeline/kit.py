@@ -1,0 +1,175 @@
+"""What a driver needs of a plan, built once: the composition of the families."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weirbox import compute, graders, harnesses, judges, rules, sinks
+from weirbox.domain.judging import JudgeSpec, TierSpec
+from weirbox.domain.plan import Plan
+from weirbox.domain.seams import (
+    Compute,
+    Grader,
+    Harness,
+    JudgeRequest,
+    Provider,
+    ReadFile,
+    ReadSecret,
+    Rule,
+    Sink,
+    Workshop,
+)
+from weirbox.domain.words import Tier
+from weirbox.errors import PreflightError, WeirboxError
+from weirbox.limiter import AdaptiveLimiter
+from weirbox.store import queries
+from weirbox.store.engine import Database
+
+FREE_EXECUTE = 16
+"""Executions at a time where no sandbox is needed."""
+
+
+@dataclass(frozen=True)
+class Kit:
+    """The built families of one run."""
+
+    run_id: str
+    plan: Plan
+    compute: Compute | None
+    harness: Harness
+    compute_graders: tuple[Grader, ...]
+    graders: tuple[Grader, ...]
+    rules: tuple[Rule, ...]
+    providers: Mapping[str, Provider]
+    limiters: Mapping[str, AdaptiveLimiter]
+    panel: judges.Panel
+    sinks: tuple[Sink, ...]
+
+    @property
+    def execute_limit(self) -> int:
+        """Trials in execution at a time."""
+        declared = self.plan.suite.concurrency.execute
+        if declared is not None:
+            return declared
+        return self.compute.capacity if self.compute is not None else FREE_EXECUTE
+
+    @property
+    def window(self) -> int:
+        """Trials between the start of their execution and their verdict."""
+        concurrency = self.plan.suite.concurrency
+        return concurrency.window or 2 * (self.execute_limit + concurrency.judge)
+
+    async def aclose(self) -> None:
+        """Close everything; what fails to close does not keep the rest open."""
+        parts = [self.harness, *self.providers.values(), *self.sinks]
+        if self.compute is not None:
+            parts.append(self.compute)
+        await asyncio.gather(*(part.aclose() for part in parts), return_exceptions=True)
+
+
+def build_kit(
+    database: Database, run_id: str, *, read_secret: ReadSecret, plan: Plan | None = None
+) -> Kit:
+    """Build the families of a run from its frozen plan alone.
+
+    Raises:
+        PreflightError: When a part cannot be built, with its name and the reason.
+    """
+    if plan is None:
+        with database.read() as connection:
+            plan = queries.load_plan(connection, run_id)
+    workshop = Workshop(
+        folder=plan.folder, read_file=_reader(database, plan), read_secret=read_secret
+    )
+    try:
+        return _build(plan, run_id, workshop)
+    except WeirboxError as error:
+        raise PreflightError(str(error)) from error
+
+
+def _build(plan: Plan, run_id: str, workshop: Workshop) -> Kit:
+    suite = plan.suite
+    built = [graders.build(spec, workshop) for spec in suite.graders]
+    harness = harnesses.build(suite.harness, workshop, compute_spec=suite.compute)
+    needs_compute = harness.needs_compute or any(grader.needs_compute for grader in built)
+    present = [judge for judge in suite.judges if judge.name not in plan.skipped_judges]
+    used = {tier.provider for j in present for tier in (j.primary, j.escalation) if tier}
+    providers = {
+        name: judges.build(name, spec, workshop)
+        for name, spec in suite.providers.items()
+        if name in used
+    }
+    limiters = {name: AdaptiveLimiter(suite.providers[name].concurrency) for name in providers}
+    return Kit(
+        run_id=run_id,
+        plan=plan,
+        compute=compute.build(suite.compute.kind) if needs_compute else None,
+        harness=harness,
+        compute_graders=tuple(grader for grader in built if grader.needs_compute),
+        graders=tuple(grader for grader in built if not grader.needs_compute),
+        rules=tuple(rules.build(spec, workshop) for spec in suite.rules),
+        providers=providers,
+        limiters=limiters,
+        panel=judges.Panel(present, plan.prompts, providers, suite.routing, limiters),
+        sinks=tuple(sinks.build(spec) for spec in suite.sinks),
+    )
+
+
+def _reader(database: Database, plan: Plan) -> ReadFile:
+    digests = {file.path: file.digest for file in plan.files}
+
+    def read(path: str) -> bytes:
+        if path not in digests:
+            raise PreflightError(f"the plan holds no file {path!r}")
+        with database.read() as connection:
+            return queries.payload(connection, digests[path])
+
+    return read
+
+
+def preflight(kit: Kit) -> None:
+    """Check once what would otherwise fail once per case.
+
+    Raises:
+        PreflightError: Naming every judge whose provider, price or secret is missing.
+    """
+    suite = kit.plan.suite
+    problems: dict[str, None] = {}
+    for judge in suite.judges:
+        if judge.name in kit.plan.skipped_judges:
+            continue
+        for tier in (judge.primary, judge.escalation):
+            if tier is None:
+                continue
+            provider = kit.providers[tier.provider]
+            problem = provider.preflight(tier.model)
+            if problem is None and _unpriced(kit, judge, tier):
+                problem = (
+                    f"model {tier.model!r} has no known price, and the budget is in dollars: "
+                    f"set providers.{tier.provider}.prices, or budget.allow_unpriced"
+                )
+            if problem is not None:
+                problems[f"judge {judge.name!r}: {problem}"] = None
+    if problems:
+        raise PreflightError("; ".join(problems))
+
+
+def _unpriced(kit: Kit, judge: JudgeSpec, tier: TierSpec) -> bool:
+    budget = kit.plan.suite.budget
+    if budget.usd is None or budget.allow_unpriced:
+        return False
+    question = JudgeRequest(
+        check=judge.name,
+        case_id="",
+        trial=1,
+        tier=Tier.PRIMARY,
+        model=tier.model,
+        system="",
+        user="",
+        rubric=kit.plan.prompts[judge.name].rubric,
+        reply_schema={},
+        max_tokens=tier.max_tokens,
+    )
+    return kit.providers[tier.provider].bound_usd(question) is None

@@ -1,0 +1,282 @@
+"""From one stage's function to the rows it changes, for one trial in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from dataclasses import dataclass
+from datetime import datetime
+
+from weirbox.budget import TrialLedger
+from weirbox.domain.base import digest
+from weirbox.domain.case import Case
+from weirbox.domain.policy import POLICIES
+from weirbox.domain.score import JudgeCall, Judged, Score
+from weirbox.domain.trace import Observation, StageError
+from weirbox.domain.words import (
+    Disposition,
+    ErrorKind,
+    Reason,
+    ScoreState,
+    Source,
+    Stage,
+    TrialStage,
+    Verdict,
+)
+from weirbox.pipeline.executing import Executed, execute
+from weirbox.pipeline.exporting import export, trial_export
+from weirbox.pipeline.judging import judge
+from weirbox.pipeline.kit import Kit
+from weirbox.store import queries
+from weirbox.store.engine import Database
+from weirbox.store.rows import StageResult, Ticket, pack_observation
+from weirbox.store.types import utc_now
+from weirbox.store.writer import Writer
+
+
+@dataclass
+class Item:
+    """A trial in flight: its ticket, and what earlier stages left in memory.
+
+    What is None was done by an earlier driver and is read from its rows when needed.
+    """
+
+    ticket: Ticket
+    case: Case
+    resumed: bool
+    observation: Observation | None = None
+    executed_scores: tuple[Score, ...] = ()
+    executed_at: datetime | None = None
+    judged: Judged | None = None
+    judged_at: datetime | None = None
+    cost_usd: float | None = None
+    in_window: bool = False
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages of one run, over one kit and one database."""
+
+    database: Database
+    writer: Writer
+    kit: Kit
+
+    async def run(self, stage: Stage, item: Item) -> StageResult:
+        """Take one trial through one stage; a fault of ours becomes an errored trial."""
+        started = utc_now()
+        try:
+            return await self._one(stage, item, started)
+        except Exception as error:  # noqa: BLE001 - one trial's trouble stays its own
+            return self._broken(stage, item, started, error)
+
+    async def _one(self, stage: Stage, item: Item, started: datetime) -> StageResult:
+        if stage is Stage.EXECUTE:
+            return await self._execute(item, started)
+        if item.observation is None:
+            await asyncio.to_thread(self._load, stage, item)
+        if stage is Stage.JUDGE:
+            return await self._judge(item, started)
+        return await self._export(item, started)
+
+    # --- execute ----------------------------------------------------------------
+
+    async def _execute(self, item: Item, started: datetime) -> StageResult:
+        key = self._reuse_key(item) if self.kit.plan.suite.reuse else None
+        reused = await asyncio.to_thread(self._reusable, key) if key is not None else None
+        executed = reused or await execute(item.case, item.ticket, self.kit)
+        error = executed.error
+        if error and item.ticket.attempt < POLICIES[error.kind].attempts:
+            return _again(Stage.EXECUTE, item, started, error)
+        item.observation = executed.observation
+        item.executed_scores = executed.scores
+        item.executed_at = utc_now()
+        return StageResult(
+            ticket=item.ticket,
+            stage=Stage.EXECUTE,
+            started_at=started,
+            ended_at=item.executed_at,
+            next_stage=TrialStage.JUDGE,
+            observation=pack_observation(executed.observation),
+            compute_s=executed.compute_s,
+            cached=executed.cached,
+            error=error,
+            scores=executed.scores,
+            reuse_key=None if reused or error else key,
+        )
+
+    def _reuse_key(self, item: Item) -> str:
+        suite = self.kit.plan.suite
+        graders = [g.model_dump(mode="json") for g in suite.graders]
+        place = suite.compute.model_dump(mode="json")
+        entry = item.ticket.entry_digest
+        return digest([entry, self.kit.plan.harness_digest, graders, place])
+
+    def _reusable(self, key: str) -> Executed | None:
+        with self.database.read() as connection:
+            row = queries.reusable_execution(connection, key)
+            if row is None or row.observation is None:
+                return None
+            names = {grader.name for grader in self.kit.compute_graders}
+            scores = queries.load_scores(connection, row.run_id, row.seq)
+            return Executed(
+                observation=queries.load_observation(connection, row.observation),
+                scores=tuple(score for score in scores if score.name.split(".")[0] in names),
+                compute_s=None,
+                cached=True,
+            )
+
+    # --- judge ------------------------------------------------------------------
+
+    async def _judge(self, item: Item, started: datetime) -> StageResult:
+        earlier: list[JudgeCall] = []
+        if item.resumed:
+            earlier = await asyncio.to_thread(self._earlier_calls, item)
+        ledger = TrialLedger(self.writer, item.ticket, self.kit.plan.suite.budget, earlier)
+        observation = item.observation or Observation()
+        judged = await judge(
+            item.case, item.ticket, observation, item.executed_scores, kit=self.kit, ledger=ledger
+        )
+        item.judged, item.judged_at = judged, utc_now()
+        return StageResult(
+            ticket=item.ticket,
+            stage=Stage.JUDGE,
+            started_at=started,
+            ended_at=item.judged_at,
+            next_stage=TrialStage.EXPORT if self.kit.sinks else TrialStage.DONE,
+            scores=judged.scores,
+            state=judged.state,
+            verdict=judged.verdict,
+            disposition=judged.disposition,
+            deciding=judged.deciding,
+            proposals=judged.proposals,
+            calls=tuple(ledger.free_calls),
+        )
+
+    def _earlier_calls(self, item: Item) -> list[JudgeCall]:
+        with self.database.read() as connection:
+            return queries.load_calls(connection, item.ticket.run_id, item.ticket.seq)
+
+    # --- export -----------------------------------------------------------------
+
+    async def _export(self, item: Item, started: datetime) -> StageResult:
+        assert item.judged is not None, "a trial is judged before it is exported"
+        item.cost_usd = await asyncio.to_thread(self._cost, item)
+        records = await export(
+            trial_export(
+                item.case,
+                item.ticket,
+                item.observation or Observation(),
+                item.judged,
+                kit=self.kit,
+                cost_usd=item.cost_usd,
+                executed_at=item.executed_at,
+                judged_at=item.judged_at,
+            ),
+            self.kit,
+        )
+        return StageResult(
+            ticket=item.ticket,
+            stage=Stage.EXPORT,
+            started_at=started,
+            ended_at=utc_now(),
+            next_stage=TrialStage.DONE,
+            exports=records,
+        )
+
+    def _cost(self, item: Item) -> float | None:
+        if not self.kit.providers:
+            return 0.0
+        with self.database.read() as connection:
+            calls = queries.load_calls(connection, item.ticket.run_id, item.ticket.seq)
+        costs = [call.usage.cost_usd for call in calls]
+        return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+    # --- what an earlier driver did -------------------------------------------------
+
+    def _load(self, stage: Stage, item: Item) -> None:
+        ticket = item.ticket
+        with self.database.read() as connection:
+            if ticket.observation is not None:
+                item.observation = queries.load_observation(connection, ticket.observation)
+            scores = tuple(queries.load_scores(connection, ticket.run_id, ticket.seq))
+            item.executed_at = ticket.executed_at
+            if stage is Stage.JUDGE:
+                item.executed_scores = scores
+                return
+            row = queries.trial_row(connection, ticket.run_id, ticket.seq)
+            proposals = queries.proposals_of(connection, ticket.run_id, ticket.seq)
+        item.judged_at = row.judged_at
+        item.judged = Judged(
+            scores=scores,
+            verdict=row.verdict,
+            disposition=row.disposition,
+            state=row.state,
+            deciding=row.deciding or "",
+            proposals=tuple(queries.proposal_from(proposal) for proposal in proposals),
+        )
+
+    # --- faults -----------------------------------------------------------------
+
+    def _broken(self, stage: Stage, item: Item, started: datetime, fault: Exception) -> StageResult:
+        error = StageError(
+            kind=ErrorKind.INTERNAL,
+            message=f"{stage}: {type(fault).__name__}: {fault}",
+            detail="".join(traceback.format_exception(fault)[-5:]),
+        )
+        if item.ticket.attempt < POLICIES[error.kind].attempts:
+            return _again(stage, item, started, error)
+        if stage is Stage.EXECUTE:
+            item.observation = Observation(error=error)
+            return StageResult(
+                ticket=item.ticket,
+                stage=stage,
+                started_at=started,
+                ended_at=utc_now(),
+                next_stage=TrialStage.JUDGE,
+                observation=pack_observation(item.observation),
+                error=error,
+            )
+        return self._given_up(stage, item, started, error)
+
+    def _given_up(
+        self, stage: Stage, item: Item, started: datetime, error: StageError
+    ) -> StageResult:
+        """A judge or export stage that cannot be done: recorded, and the run goes on."""
+        scores: tuple[Score, ...] = ()
+        if stage is Stage.JUDGE:
+            names = [s.name for s in (*self.kit.plan.suite.judges, *self.kit.plan.suite.rules)]
+            scores = tuple(
+                Score(
+                    name=name,
+                    state=ScoreState.ERRORED,
+                    reason=Reason.STAGE_ERROR,
+                    source=Source.JUDGE,
+                    rationale=error.message,
+                )
+                for name in names
+            )
+        judging = stage is Stage.JUDGE
+        return StageResult(
+            ticket=item.ticket,
+            stage=stage,
+            started_at=started,
+            ended_at=utc_now(),
+            next_stage=TrialStage.DONE,
+            error=error,
+            scores=scores,
+            state=ScoreState.ERRORED if judging else None,
+            verdict=Verdict.NONE if judging else None,
+            disposition=Disposition.REVIEW if judging else None,
+            deciding="" if judging else None,
+        )
+
+
+def _again(stage: Stage, item: Item, started: datetime, error: StageError) -> StageResult:
+    return StageResult(
+        ticket=item.ticket,
+        stage=stage,
+        started_at=started,
+        ended_at=utc_now(),
+        next_stage=TrialStage(stage.value),
+        error=error,
+    )
