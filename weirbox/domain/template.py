@@ -23,8 +23,15 @@ def lookup(value: Any, path: str) -> Any:
         path: Such as ``a.b.0``; a mapping's key may itself contain dots.
 
     Raises:
-        Missing: When the path leads nowhere.
+        Missing: When the path leads nowhere; it carries the whole path.
     """
+    try:
+        return _follow(value, path)
+    except Missing:
+        raise Missing(path) from None
+
+
+def _follow(value: Any, path: str) -> Any:
     if isinstance(value, Mapping) and path in value:
         return value[path]
     head, _, rest = path.partition(".")
@@ -34,7 +41,7 @@ def lookup(value: Any, path: str) -> Any:
         inner = value[int(head)]
     else:
         raise Missing(path)
-    return lookup(inner, rest) if rest else inner
+    return _follow(inner, rest) if rest else inner
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:

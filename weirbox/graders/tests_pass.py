@@ -136,7 +136,7 @@ def _why_invalid(exit_code: int | None, tally: Tally) -> str:
     if tally.exit_status != 0:
         return "the process ended with exit status 0 before pytest had finished"
     if tally.passed == 0:
-        return f"all {tally.skipped} tests were skipped"
+        return f"no test passed: all {tally.skipped} were skipped or expected to fail"
     return ""
 
 
