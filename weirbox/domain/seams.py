@@ -85,7 +85,7 @@ class Handle(Protocol):
         """Write files, by paths relative to the work folder; what stands there is replaced."""
 
     async def get(self, path: str, *, limit: int = 100 * 2**20) -> bytes:
-        """Read a file below the work folder.
+        """Read a file below the work folder, its first `limit` bytes if it is longer.
 
         Raises:
             FileNotFoundError, IsADirectoryError, PermissionError: As usual; a path or

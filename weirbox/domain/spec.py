@@ -172,23 +172,25 @@ class PythonHarness(Frozen):
 
 
 class RecordedHarness(Frozen):
-    """Answers that were produced elsewhere.
+    """Answers that were produced elsewhere: from exactly one of three places.
 
     Attributes:
         field: The dot path of the answer in the case's record.
         path: A JSONL file of ``{"id", "output"}`` (and optionally ``trial``,
-            ``trace``, ``usage``, ``model``), instead of `field`.
+            ``trace``, ``usage``, ``model``).
+        template: A template over the case, its target included.
     """
 
     kind: Literal["recorded"]
     field: str | None = None
     path: str | None = None
+    template: str | None = None
     version: str | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if (self.field is None) == (self.path is None):
-            raise ValueError("give either 'field' or 'path'")
+        if sum(source is not None for source in (self.field, self.path, self.template)) != 1:
+            raise ValueError("give exactly one of 'field', 'path' and 'template'")
         return self
 
 

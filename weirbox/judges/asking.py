@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 from weirbox.domain.base import digest, model_json
 from weirbox.domain.score import JudgeCall
@@ -12,7 +14,6 @@ from weirbox.domain.seams import JudgeReply, JudgeRequest, Ledger, Provider
 from weirbox.domain.trace import Usage
 from weirbox.domain.words import Reason
 from weirbox.errors import ProviderError
-from weirbox.limiter import AdaptiveLimiter, pause_seconds
 
 ATTEMPTS = 3
 """Attempts at one request that fails in a way that may pass."""
@@ -21,6 +22,20 @@ THROTTLED_ATTEMPTS = 5
 """Attempts at one request that is throttled: the limit halves in between, and needs a few."""
 
 _FIRST_WAIT_S = 0.5  # doubles with each attempt
+_LONGEST_WAIT_S = 60.0  # whatever the provider asks
+
+
+class Limiter(Protocol):
+    """The limit on an account's requests in flight; see `weirbox.limiter`."""
+
+    def slot(self) -> AbstractAsyncContextManager[float]:
+        """Wait for a slot; gives the moment at which it was had."""
+
+    def throttled(self, retry_after: float | None, *, started: float | None = None) -> None:
+        """The provider said "too fast"."""
+
+    def succeeded(self) -> None:
+        """A request came through."""
 
 
 def request_digest(request: JudgeRequest) -> str:
@@ -50,7 +65,7 @@ class Account:
     def __init__(
         self,
         provider: Provider,
-        limiter: AdaptiveLimiter,
+        limiter: Limiter,
         *,
         sleep: Callable[[float], Awaitable[None]],
         jitter: Callable[[], float],
@@ -94,54 +109,61 @@ class Account:
     async def _once(self, request: JudgeRequest, key: str, ledger: Ledger) -> JudgeReply:
         """One call. It is reserved once there is a slot, so that waiting blocks no budget."""
         async with self._limiter.slot() as started:
-            reservation = await ledger.reserve(self._provider.bound_usd(request) or None)
+            bound = self._provider.bound_usd(request)
+            reservation = await ledger.reserve(bound)
             began = time.perf_counter()
 
-            def call(usage: Usage, *, message: str = "") -> JudgeCall:
-                return JudgeCall(
-                    check=request.check,
-                    tier=request.tier,
-                    model=request.model,
-                    provider=self._provider.name,
-                    request_digest=key,
-                    usage=usage,
-                    ok=not message,
-                    message=message,
-                    duration=time.perf_counter() - began,
-                )
+            async def close(usage: Usage | None, message: str) -> None:
+                """Book a call that failed; when nothing can have been paid, only void it."""
+                if usage is None or (bound == 0 and not usage.cost_usd):
+                    await ledger.release(reservation)
+                else:
+                    call = self._call(request, key, usage, began)
+                    failed = call.model_copy(update={"ok": False, "message": message})
+                    await ledger.settle(reservation, failed)
 
             try:
                 reply = await self._provider.ask(request)
             except ProviderError as error:
                 if error.throttled:
                     self._limiter.throttled(error.retry_after, started=started)
-                if _counted(error):
-                    await ledger.settle(reservation, call(error.usage, message=str(error)))
-                else:
-                    await ledger.release(reservation)
+                await close(_counted(error), str(error))
                 raise
             except asyncio.CancelledError:
-                await ledger.settle(reservation, call(Usage(), message="cancelled in flight"))
+                await close(Usage(), "cancelled in flight")
                 raise
             except Exception as error:
                 message = f"provider {self._provider.name!r}: {type(error).__name__}: {error}"
-                await ledger.settle(reservation, call(Usage(), message=message))
+                await close(Usage(), message)
                 raise ProviderError(message) from error
             self._limiter.succeeded()
-            booked = call(reply.usage).model_copy(
-                update={"cached": reply.cached, "reply": {"text": reply.text, "stop": reply.stop}}
-            )
+            call = self._call(request, key, reply.usage, began)
+            kept = {"text": reply.text, "stop": reply.stop}
+            booked = call.model_copy(update={"cached": reply.cached, "reply": kept})
             await ledger.settle(reservation, booked)
             return reply
 
+    def _call(self, request: JudgeRequest, key: str, usage: Usage, began: float) -> JudgeCall:
+        return JudgeCall(
+            check=request.check,
+            tier=request.tier,
+            model=request.model,
+            provider=self._provider.name,
+            request_digest=key,
+            usage=usage,
+            duration=time.perf_counter() - began,
+        )
+
     def _wait(self, attempt: int, retry_after: float | None) -> float:
-        own = _FIRST_WAIT_S * 2 ** (attempt - 1) * (1 + self._jitter())
-        return own if retry_after is None else max(own, pause_seconds(retry_after))
+        own = _FIRST_WAIT_S * float(2 ** (attempt - 1)) * (1 + self._jitter())
+        return max(own, min(retry_after or 0.0, _LONGEST_WAIT_S))
 
 
-def _counted(error: ProviderError) -> bool:
-    """Whether a failed call may have cost something: tokens, money, or nobody knows."""
-    return bool(error.usage.total_tokens or error.usage.cost_usd or error.reason is Reason.TIMEOUT)
+def _counted(error: ProviderError) -> Usage | None:
+    """What a failed call used; None when it used nothing, empty when nobody knows."""
+    if error.usage.total_tokens or error.usage.cost_usd or error.reason is Reason.TIMEOUT:
+        return error.usage
+    return None
 
 
 def _stored(call: JudgeCall) -> JudgeReply | None:

@@ -17,12 +17,11 @@ from weirbox.domain.seams import JudgeRequest, Ledger, Provider
 from weirbox.domain.spec import Routing
 from weirbox.domain.template import Missing
 from weirbox.domain.trace import Observation
-from weirbox.domain.words import Authority, Reason, ScoreState, Source, Tier
+from weirbox.domain.words import Authority, Judgement, Reason, ScoreState, Source, Tier
 from weirbox.errors import BudgetExhausted, ProviderError, SuiteError
-from weirbox.judges.asking import Account
+from weirbox.judges.asking import Account, Limiter
 from weirbox.judges.prompts import material_text, render, reply_schema
 from weirbox.judges.reading import Reading, read_verdict
-from weirbox.limiter import AdaptiveLimiter
 
 
 class Panel:
@@ -39,7 +38,7 @@ class Panel:
         prompts: Mapping[str, Prompt],
         providers: Mapping[str, Provider],
         routing: Routing,
-        limiters: Mapping[str, AdaptiveLimiter],
+        limiters: Mapping[str, Limiter],
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
@@ -147,7 +146,7 @@ class Panel:
             return False
         if reading.state is ScoreState.UNSCORED:
             return True
-        if reading.judgement is not None and reading.judgement.value == "uncertain":
+        if reading.judgement is Judgement.UNCERTAIN:
             return True
         confidence = reading.confidence
         return confidence is not None and confidence < self._routing.confidence_floor

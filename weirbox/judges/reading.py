@@ -7,6 +7,7 @@ what cannot be read is a state with a reason.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -131,12 +132,16 @@ class _NotQuoted:
 
     def __init__(self, reply: str, answer: str) -> None:
         self._reply = squash(reply)
-        self._answer = squash(answer)
+        self._answer = answer
         self.refused = False
+
+    @functools.cached_property
+    def _squashed_answer(self) -> str:
+        return squash(self._answer)
 
     def __call__(self, passage: str) -> bool:
         squashed = squash(passage)
-        if squashed not in self._answer or squashed == self._reply:
+        if squashed == self._reply or squashed not in self._squashed_answer:
             return True
         self.refused = True
         return False

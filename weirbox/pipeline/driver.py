@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +22,7 @@ from typing import Any, Protocol
 
 from weirbox.domain.base import Frozen, digest
 from weirbox.domain.words import Stage, TrialStage
+from weirbox.pipeline.identity import this_driver
 from weirbox.pipeline.kit import Kit
 from weirbox.pipeline.lease import Lease
 from weirbox.pipeline.stages import Item, Stages
@@ -382,11 +381,3 @@ class Driver:
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
             self._fail(fault)
-
-
-def this_driver() -> str:
-    """What identifies this process among all machines: host, pid, and its start."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_START}"
-
-
-_START = f"{time.time():.3f}"

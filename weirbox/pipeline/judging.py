@@ -44,11 +44,11 @@ async def judge(
         scores += _unmeasured(kit, known={score.name for score in scores})
     scores += _without_judge(kit)
     return deciding.decide(
+        scores,
         case=case,
-        scores=scores,
-        findings=findings,
         routing=kit.plan.suite.routing,
         error=error,
+        from_rules=[finding.proposal for finding in findings if finding.proposal is not None],
     )
 
 
@@ -66,11 +66,14 @@ async def _ask_judges(
     kit: Kit,
     ledger: Ledger,
 ) -> list[Score]:
-    route = deciding.wants_judging(
-        case.id, rate=kit.plan.suite.routing.clean_sample_rate, findings=findings
+    routing = deciding.wants_judging(
+        case_id=case.id,
+        rate=kit.plan.suite.routing.clean_sample_rate,
+        findings=[deciding.RuleFinding(f.rule_name, f.outcome, f.check) for f in findings],
     )
+    checks = None if routing.scope is deciding.JudgeScope.ALL else routing.checks
     return await kit.panel.judge(
-        case, observation, trial=ticket.trial, checks=route.checks, ledger=ledger
+        case, observation, trial=ticket.trial, checks=checks, ledger=ledger
     )
 
 
@@ -81,6 +84,8 @@ def _unmeasured(kit: Kit, known: set[str]) -> list[Score]:
     for grader in everyone:
         if grader.name not in known:
             missing.append(_errored(grader.name, Source.GRADER, Authority.OTHER))
+    for rule in kit.rules:
+        missing.append(_errored(rule.name, Source.RULE, Authority.OTHER))
     for spec in kit.plan.suite.judges:
         if spec.name not in kit.plan.skipped_judges:
             missing.append(_errored(spec.name, Source.JUDGE, Authority.JUDGE))

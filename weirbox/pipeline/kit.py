@@ -63,10 +63,12 @@ class Kit:
 
     async def aclose(self) -> None:
         """Close everything; what fails to close does not keep the rest open."""
-        parts = [self.harness, *self.providers.values(), *self.sinks]
+        closing = [self.harness.aclose()]
+        closing += [provider.aclose() for provider in self.providers.values()]
+        closing += [sink.aclose() for sink in self.sinks]
         if self.compute is not None:
-            parts.append(self.compute)
-        await asyncio.gather(*(part.aclose() for part in parts), return_exceptions=True)
+            closing.append(self.compute.aclose())
+        await asyncio.gather(*closing, return_exceptions=True)
 
 
 def build_kit(

@@ -87,8 +87,6 @@ def plan_run(
         for case in _choose(connection, scan, suite, selection):
             freezer.add(case)
         freezer.flush()
-        for _ in scan:
-            pass
         if not freezer.trials and selection.since is None:
             raise PlanError(f"suite {suite.suite!r}: nothing to run; no case was chosen")
         _write_plan(connection, run_id, frozen, selection, scan, freezer, folder)

@@ -23,56 +23,56 @@ BATCH_BYTES = 8 * 2**20
 _LARGEST = sys.float_info.max
 
 TRIALS = {
-    "run_id": "string",
-    "suite": "string",
-    "entry_digest": "string",
-    "case_id": "string",
-    "trial": "int64",
-    "category": "string",
-    "state": "string",
-    "verdict": "string",
-    "disposition": "string",
-    "deciding": "string",
-    "input": "string",
-    "target": "string",
-    "output": "string",
-    "error": "string",
-    "cost_usd": "float64",
-    "model": "string",
-    "duration": "float64",
-    "input_tokens": "int64",
-    "output_tokens": "int64",
-    "executed_at": "string",
-    "judged_at": "string",
-    "proposals": "string",
-    "observation": "string",
+    "run_id": "text",
+    "suite": "text",
+    "entry_digest": "text",
+    "case_id": "text",
+    "trial": "int",
+    "category": "text",
+    "state": "text",
+    "verdict": "text",
+    "disposition": "text",
+    "deciding": "text",
+    "input": "text",
+    "target": "text",
+    "output": "text",
+    "error": "text",
+    "cost_usd": "float",
+    "model": "text",
+    "duration": "float",
+    "input_tokens": "int",
+    "output_tokens": "int",
+    "executed_at": "text",
+    "judged_at": "text",
+    "proposals": "text",
+    "observation": "text",
 }
 """The columns of ``trials.parquet``; texts stand as they are, other JSON values as JSON."""
 
 SCORES = {
-    "run_id": "string",
-    "entry_digest": "string",
-    "case_id": "string",
-    "trial": "int64",
-    "name": "string",
-    "source": "string",
-    "authority": "string",
+    "run_id": "text",
+    "entry_digest": "text",
+    "case_id": "text",
+    "trial": "int",
+    "name": "text",
+    "source": "text",
+    "authority": "text",
     "required": "bool",
-    "state": "string",
-    "reason": "string",
-    "value": "string",
-    "value_type": "string",
-    "value_number": "float64",
+    "state": "text",
+    "reason": "text",
+    "value": "text",
+    "value_type": "text",
+    "value_number": "float",
     "value_bool": "bool",
     "passed": "bool",
-    "confidence": "float64",
-    "tier": "string",
-    "model": "string",
-    "outcome": "string",
-    "judgement": "string",
-    "rationale": "string",
-    "detail": "string",
-    "duration": "float64",
+    "confidence": "float",
+    "tier": "text",
+    "model": "text",
+    "outcome": "text",
+    "judgement": "text",
+    "rationale": "text",
+    "detail": "text",
+    "duration": "float",
 }
 """The columns of ``scores.parquet``, one row per score.
 
@@ -92,7 +92,6 @@ class ParquetFolder(FolderSink):
     parts_in: ClassVar[str] = "_staging"
 
     def _finish(self, folder: RunFolder) -> None:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         trials, scores = _schema(TRIALS), _schema(SCORES)
@@ -105,21 +104,28 @@ class ParquetFolder(FolderSink):
             for batch in _batches(folder.parts.lines()):
                 records = [json.loads(line) for line in batch]
                 rows = [_trial_row(record) for record in records]
-                trials_writer.write_table(pa.Table.from_pylist(rows, trials))
+                trials_writer.write_batch(_columns(rows, trials))
                 rows = [row for record in records for row in _score_rows(record)]
-                scores_writer.write_table(pa.Table.from_pylist(rows, scores))
+                scores_writer.write_batch(_columns(rows, scores))
 
 
 def _schema(columns: dict[str, str]) -> pa.Schema:
     import pyarrow as pa
 
-    types = {
-        "string": pa.string(),
-        "int64": pa.int64(),
-        "float64": pa.float64(),
-        "bool": pa.bool_(),
-    }
+    types = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
     return pa.schema([(name, types[kind]) for name, kind in columns.items()])
+
+
+def _columns(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """The rows column by column; a value that does not fit a typed column is null there."""
+    import pyarrow as pa
+
+    fits = {pa.string(): _text, pa.int64(): _int, pa.float64(): _float, pa.bool_(): _bool}
+    arrays = []
+    for field in schema:
+        fit = fits[field.type]
+        arrays.append(pa.array([fit(row.get(field.name)) for row in rows], field.type))
+    return pa.record_batch(arrays, schema=schema)
 
 
 def _batches(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
@@ -138,24 +144,20 @@ def _batches(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
 def _trial_row(record: dict[str, Any]) -> dict[str, Any]:
     observation = record["observation"]
     usage = observation.get("usage", {})
-    return _typed(
-        {
-            **record,
-            "model": observation.get("model"),
-            "duration": observation.get("duration", 0.0),
-            "input_tokens": usage.get("input_tokens"),
-            "output_tokens": usage.get("output_tokens"),
-        },
-        TRIALS,
-    )
+    return record | {
+        "model": observation.get("model"),
+        "duration": observation.get("duration", 0.0),
+        "input_tokens": usage.get("input_tokens"),
+        "output_tokens": usage.get("output_tokens"),
+    }
 
 
 def _score_rows(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     trial = {key: record[key] for key in ("run_id", "entry_digest", "case_id", "trial")}
     for score in record["scores"]:
         value = score.get("value")
-        columns = {"value_type": _type_of(value), "value_number": value, "value_bool": value}
-        yield _typed(score | trial | columns, SCORES)
+        typed = {"value_type": _type_of(value), "value_number": value, "value_bool": value}
+        yield score | trial | typed
 
 
 def _type_of(value: Any) -> str | None:
@@ -164,18 +166,17 @@ def _type_of(value: Any) -> str | None:
     return {bool: "bool", int: "int", float: "float", str: "text"}.get(type(value))
 
 
-def _typed(row: dict[str, Any], columns: dict[str, str]) -> dict[str, Any]:
-    """The columns of a row; a value that does not fit a typed column is null there."""
-    return {name: _fit(row.get(name), kind) for name, kind in columns.items()}
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else encoded(value).decode()
 
 
-def _fit(value: Any, kind: str) -> str | bool | int | float | None:
-    if kind == "string":
-        return value if value is None or isinstance(value, str) else encoded(value).decode()
-    if kind == "bool":
-        return value if isinstance(value, bool) else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if kind == "int64":
-        return value if isinstance(value, int) and abs(value) < 2**63 else None
-    return float(value) if abs(value) <= _LARGEST else None
+def _bool(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _int(value: Any) -> int | None:
+    return value if type(value) is int and abs(value) < 2**63 else None
+
+
+def _float(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and abs(value) <= _LARGEST else None

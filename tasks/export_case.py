@@ -1,0 +1,24 @@
+"""The export stage as a Prefect task."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from tasks.caching import packet_key
+from weirbox.pipeline.driver import Packet, Receipt, work_on
+
+
+@task(
+    name="export",
+    task_run_name="export · {packet.label}",
+    tags=["weirbox", "export"],
+    cache_key_fn=packet_key,
+    persist_result=True,
+    result_serializer="json",
+)
+async def export_case(packet: Packet) -> Receipt:
+    """Take a packet of trials through the export stage.
+
+    Retries are the driver's: it decides per kind of error, and its rows say what is done.
+    """
+    return await work_on(packet)

@@ -1,0 +1,16 @@
+"""The finalize stage as a Prefect task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import task
+
+from weirbox import runtime
+
+
+@task(name="finalize", task_run_name="finalize · {run_id}", tags=["weirbox", "finalize"])
+async def finalize(run_id: str) -> dict[str, Any]:
+    """Compute and store the scorecard of a completed run; safe to run twice."""
+    with runtime.open_runtime() as opened:
+        return await runtime.finalize(opened, run_id)

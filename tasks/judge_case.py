@@ -1,0 +1,24 @@
+"""The judge stage as a Prefect task."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from tasks.caching import packet_key
+from weirbox.pipeline.driver import Packet, Receipt, work_on
+
+
+@task(
+    name="judge",
+    task_run_name="judge · {packet.label}",
+    tags=["weirbox", "judge"],
+    cache_key_fn=packet_key,
+    persist_result=True,
+    result_serializer="json",
+)
+async def judge_case(packet: Packet) -> Receipt:
+    """Take a packet of trials through the judge stage.
+
+    Retries are the driver's: it decides per kind of error, and its rows say what is done.
+    """
+    return await work_on(packet)

@@ -1,0 +1,266 @@
+"""The Python API: plan, run, resume and read runs; each plain, and async with an `a` in front."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from weirbox.domain.run import Progress, RunSummary
+from weirbox.domain.spec import Suite
+from weirbox.domain.words import RunKind, RunStatus
+from weirbox.errors import NotPossible
+from weirbox.pipeline.driver import DirectRunner, Driver
+from weirbox.pipeline.planning import Planned, Selection, plan_run
+from weirbox.pipeline.running import drive_run, reap_dead
+from weirbox.runtime import Drain, Runtime, finalize, find_run, open_runtime
+from weirbox.settings import Settings
+from weirbox.store import queries
+from weirbox.suites import load_suite, parse_suite
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Engine = Literal["prefect", "direct"]
+SuiteLike = str | Path | Suite | dict[str, Any]
+
+POLL_S = 0.5
+"""How often `Run.wait` and progress callbacks look at the rows."""
+
+
+class Run:
+    """A run in the store; everything is read from rows when it is asked for."""
+
+    def __init__(self, run_id: str, settings: Settings | None = None) -> None:
+        self.id = run_id
+        self._settings = settings or Settings()
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r})"
+
+    def summary(self) -> RunSummary:
+        """The run at a glance."""
+        with open_runtime(self._settings) as runtime, runtime.database.read() as connection:
+            return queries.summary(connection, self.id)
+
+    def progress(self) -> Progress:
+        """Counts of the run's trials."""
+        return self.summary().progress
+
+    def wait(self, timeout_s: float | None = None) -> RunSummary:
+        """Wait until the run has ended and, if it completed, is finalized.
+
+        Raises:
+            TimeoutError: When it takes longer than `timeout_s` seconds.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            found = self.summary()
+            if found.status.terminal and not found.finalizing:
+                return found
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"run {self.id} is {found.status} after {timeout_s} s")
+            time.sleep(POLL_S)
+
+    async def await_(self, timeout_s: float | None = None) -> RunSummary:
+        """`wait`, without blocking the event loop."""
+        return await asyncio.to_thread(self.wait, timeout_s)
+
+    def results(self) -> pd.DataFrame:
+        """One row per trial: case_id, trial, category, state, verdict, disposition, deciding,
+        error and times, and for each check its value and its state (``CHECK`` and
+        ``CHECK.state``); values keep their types."""
+        from weirbox.frames import results_frame
+
+        with open_runtime(self._settings) as runtime, runtime.database.read() as connection:
+            return results_frame(connection, self.id)
+
+    def scorecard(self) -> dict[str, Any] | None:
+        """The aggregates; None before the run is finalized."""
+        with open_runtime(self._settings) as runtime, runtime.database.read() as connection:
+            return queries.scorecard(connection, self.id)
+
+
+def plan(
+    suite: SuiteLike,
+    *,
+    kind: RunKind | str = RunKind.FULL,
+    cases: Sequence[str] | None = None,
+    since: str | None = None,
+    size: int | None = None,
+    settings: Settings | None = None,
+) -> Run:
+    """Freeze a run without starting it.
+
+    Args:
+        suite: A YAML file, a `Suite`, or its data; relative paths start at the
+            file's folder, or else at the working directory.
+        kind: full, preview (a deterministic sample) or delta.
+        cases: Ids, for a delta run.
+        since: A run, for a delta of the cases that are new or changed since.
+        size: How many cases a preview takes.
+
+    Raises:
+        UserError: For a mistake in the suite, the dataset or the arguments.
+    """
+    with open_runtime(settings) as runtime:
+        chosen = selection(kind, cases=cases, since=since, size=size)
+        planned = plan_suite(runtime, suite, chosen)
+        return Run(planned.run_id, runtime.settings)
+
+
+def run(
+    suite: SuiteLike,
+    *,
+    kind: RunKind | str = RunKind.FULL,
+    cases: Sequence[str] | None = None,
+    since: str | None = None,
+    size: int | None = None,
+    engine: Engine = "prefect",
+    settings: Settings | None = None,
+) -> Run:
+    """Plan, drive and finalize in this process; see `plan` for the arguments.
+
+    Args:
+        engine: ``prefect`` shows the run in a Prefect server; ``direct`` needs none.
+    """
+    planned = plan(suite, kind=kind, cases=cases, since=since, size=size, settings=settings)
+    return resume(planned.id, engine=engine, settings=settings)
+
+
+def resume(run_id: str, *, engine: Engine = "prefect", settings: Settings | None = None) -> Run:
+    """Go on with a run from its rows: nothing that is done is done again."""
+    return _blocking(aresume(run_id, engine=engine, settings=settings))
+
+
+async def aplan(suite: SuiteLike, **options: Any) -> Run:
+    """`plan`, without blocking the event loop."""
+    return await asyncio.to_thread(plan, suite, **options)
+
+
+async def arun(suite: SuiteLike, *, engine: Engine = "prefect", **options: Any) -> Run:
+    """`run`, in a running event loop."""
+    planned = await aplan(suite, **options)
+    return await aresume(planned.id, engine=engine, settings=options.get("settings"))
+
+
+async def aresume(
+    run_id: str, *, engine: Engine = "prefect", settings: Settings | None = None
+) -> Run:
+    """`resume`, in a running event loop."""
+    with open_runtime(settings) as runtime:
+        found = find_run(runtime, run_id)
+        await drive(runtime, found, engine=engine)
+        return Run(found, runtime.settings)
+
+
+def get_run(run_id: str, *, settings: Settings | None = None) -> Run:
+    """A run by its id, a unique beginning of it, or ``latest``.
+
+    Raises:
+        NotPossible: When there is no such run.
+    """
+    with open_runtime(settings) as runtime:
+        return Run(find_run(runtime, run_id), runtime.settings)
+
+
+# --- for the edges ----------------------------------------------------------------
+
+
+def selection(
+    kind: RunKind | str,
+    *,
+    cases: Sequence[str] | None,
+    since: str | None,
+    size: int | None,
+) -> Selection:
+    """Which cases a run takes; refuses what does not fit together."""
+    kind = RunKind(kind)
+    if kind is not RunKind.DELTA and (cases is not None or since is not None):
+        raise NotPossible(f"a {kind} run takes no list of cases and no run to compare with")
+    if kind is not RunKind.PREVIEW and size is not None:
+        raise NotPossible(f"a {kind} run takes no size; only a preview does")
+    listed = None if cases is None else tuple(cases)
+    return Selection(kind=kind, cases=listed, since=since, size=size)
+
+
+def plan_suite(runtime: Runtime, suite: SuiteLike, chosen: Selection) -> Planned:
+    """Freeze a run of a suite in whatever form it comes."""
+    folder = Path.cwd()
+    if isinstance(suite, str | Path):
+        folder = Path(suite).absolute().parent
+        suite = load_suite(suite)
+    elif isinstance(suite, dict):
+        suite = parse_suite(suite, place="given as data")
+    return plan_run(
+        runtime.database,
+        suite,
+        folder=str(folder),
+        selection=chosen,
+        prompt_folders=runtime.prompt_folders,
+    )
+
+
+async def drive(
+    runtime: Runtime,
+    run_id: str,
+    *,
+    engine: Engine,
+    drain: Drain | None = None,
+) -> RunStatus:
+    """Drive a run in this process and have it finalized; safe to run again after a crash.
+
+    Args:
+        drain: Where signals are turned into drains; the CLI's.
+    """
+    watch: Callable[[Driver], None] = drain.watch if drain is not None else lambda driver: None
+    if engine == "prefect":
+        await _drive_with_prefect(runtime, run_id, watch)
+    else:
+        await _drive_directly(runtime, run_id, watch)
+    with runtime.database.read() as connection:
+        return queries.status_of(connection, run_id)
+
+
+async def _drive_directly(runtime: Runtime, run_id: str, watch: Callable[[Driver], None]) -> None:
+    await asyncio.to_thread(reap_dead, runtime.database, run_id)
+    status = await drive_run(
+        runtime.database,
+        run_id,
+        settings=runtime.settings,
+        read_secret=runtime.read_secret,
+        make_runner=lambda kit: DirectRunner(),
+        on_driver=watch,
+    )
+    if status is RunStatus.COMPLETED:
+        await finalize(runtime, run_id)
+
+
+async def _drive_with_prefect(
+    runtime: Runtime, run_id: str, watch: Callable[[Driver], None]
+) -> None:
+    from weirbox.services import Services, prepare_client
+
+    services = Services(runtime.settings.home)
+    server = await asyncio.to_thread(prepare_client, services)
+    from flows import evaluate_run as flow_module
+    from flows.requests import EvaluateRequest
+
+    if server is not None:
+        await asyncio.to_thread(services.wait, server, "/api/health")
+    token = flow_module.on_driver.set(watch)
+    try:
+        await flow_module.evaluate_run(EvaluateRequest(run_id=run_id), return_state=True)
+    finally:
+        flow_module.on_driver.reset(token)
+
+
+def _blocking(work: Coroutine[Any, Any, Run]) -> Run:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    work.close()
+    raise NotPossible("an event loop runs already: await the async twin (arun, aresume) instead")

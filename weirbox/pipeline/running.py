@@ -1,0 +1,132 @@
+"""From a planned run to a completed one: preflight, drive, complete; engine-agnostic.
+
+Safe to run any number of times, at once or after a crash: every step is derived from the
+rows, and every change of status is a compare-and-set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from sqlalchemy import func, select
+
+from weirbox.domain.seams import ReadSecret
+from weirbox.domain.words import RunStatus, TrialStage
+from weirbox.errors import PreflightError
+from weirbox.pipeline.driver import Driver, End, StageRunner
+from weirbox.pipeline.finalizing import run_header
+from weirbox.pipeline.identity import is_dead
+from weirbox.pipeline.kit import Kit, build_kit, preflight
+from weirbox.settings import Settings
+from weirbox.store import claims, queries
+from weirbox.store.engine import Database
+from weirbox.store.writes import TRIAL, change_status, note
+
+POLL_S = 0.5
+"""Pause before looking again at trials that other drivers hold."""
+
+
+async def drive_run(
+    database: Database,
+    run_id: str,
+    *,
+    settings: Settings,
+    read_secret: ReadSecret,
+    make_runner: Callable[[Kit], StageRunner],
+    on_driver: Callable[[Driver], None] = lambda driver: None,
+) -> RunStatus:
+    """Drive a run until it has ended, or until this driver is told to drain.
+
+    Args:
+        make_runner: Gives the stage runner for the run's kit.
+        on_driver: Is told of every driver, so that it can be drained.
+
+    Returns:
+        The run's status; still running when the driver was drained.
+    """
+    status = await asyncio.to_thread(_begin, database, run_id)
+    if status.terminal:
+        return status
+    try:
+        kit = await asyncio.to_thread(build_kit, database, run_id, read_secret=read_secret)
+        preflight(kit)
+    except PreflightError as error:
+        return await asyncio.to_thread(_fail, database, run_id, str(error))
+    try:
+        await _set_up_sinks(database, kit, settings)
+        return await _drive(database, kit, settings, make_runner, on_driver)
+    finally:
+        await asyncio.shield(kit.aclose())
+
+
+async def _drive(
+    database: Database,
+    kit: Kit,
+    settings: Settings,
+    make_runner: Callable[[Kit], StageRunner],
+    on_driver: Callable[[Driver], None],
+) -> RunStatus:
+    if kit.compute is not None:
+        await kit.compute.reap()
+    runner = make_runner(kit)
+    while True:
+        driver = Driver(database, kit, runner, lease_s=settings.lease_s, grace_s=settings.grace_s)
+        on_driver(driver)
+        end = await driver.drive()
+        status = await asyncio.to_thread(complete_if_done, database, kit.run_id)
+        if status.terminal or end in (End.DRAINED, End.RUN_ENDED):
+            return status
+        await asyncio.sleep(POLL_S)
+
+
+async def _set_up_sinks(database: Database, kit: Kit, settings: Settings) -> None:
+    with database.read() as connection:
+        run = queries.summary(connection, kit.run_id)
+    header = run_header(run, run_url(settings, run.run_id))
+    for sink in kit.sinks:
+        try:
+            await sink.set_up(header)
+        except Exception as error:  # noqa: BLE001 - a failed sink never fails a run
+            with database.write() as connection:
+                message = f"sink {sink.name!r} cannot be set up: {type(error).__name__}: {error}"
+                note(connection, kit.run_id, kind="warning", message=message)
+
+
+def run_url(settings: Settings, run_id: str) -> str:
+    """Where the dashboard shows a run."""
+    return f"{settings.dashboard_url.rstrip('/')}/run?run={run_id}"
+
+
+def complete_if_done(database: Database, run_id: str) -> RunStatus:
+    """Complete a run whose trials are all done; safe to run twice and at the same time."""
+    with database.write() as connection:
+        open_trials = connection.execute(
+            select(func.count()).where(TRIAL.c.run_id == run_id, TRIAL.c.stage != TrialStage.DONE)
+        ).scalar_one()
+        if not open_trials:
+            change_status(connection, run_id, to=RunStatus.COMPLETED, frm=(RunStatus.RUNNING,))
+        return queries.status_of(connection, run_id)
+
+
+def reap_dead(database: Database, run_id: str) -> int:
+    """Take back at once what dead processes of this machine hold; gives how many claims.
+
+    A lease would run out by itself; who resumes a run should not have to wait for it.
+    """
+    with database.write() as connection:
+        drivers = claims.live_drivers(connection, run_id)
+        dead = [driver for driver in drivers if is_dead(driver)]
+        return claims.reap_drivers(connection, run_id, dead) if dead else 0
+
+
+def _begin(database: Database, run_id: str) -> RunStatus:
+    with database.write() as connection:
+        change_status(connection, run_id, to=RunStatus.RUNNING, frm=(RunStatus.PENDING,))
+        return queries.status_of(connection, run_id)
+
+
+def _fail(database: Database, run_id: str, reason: str) -> RunStatus:
+    with database.write() as connection:
+        change_status(connection, run_id, to=RunStatus.FAILED, reason=reason)
+        return queries.status_of(connection, run_id)
