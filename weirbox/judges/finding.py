@@ -19,7 +19,7 @@ _QUOTED = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _DECORATION = " \t\r\n*_`\"'“”‘’"
-_MOST_OBJECTS = 50  # what comes after is not looked at, so that a reply cannot take long to read
+_MOST_OBJECTS = 20  # what comes after is not looked at, so that a reply cannot take long to read
 _SQUASHED_AWAY = re.compile(r"[\s*_`\\]+")
 
 

@@ -257,7 +257,7 @@ def _read_score(raw: Any, rubric: Rubric) -> Reading:
 def _read_number(raw: Any, *, best: float) -> int | float | None:
     """A number as it is typed; ``4/5`` is 4 where the scale ends at 5; None if it is none."""
     if isinstance(raw, int | float):
-        return None if isinstance(raw, bool) or math.isnan(raw) else raw
+        return None if isinstance(raw, bool) or raw != raw else raw  # NaN differs from itself
     if not isinstance(raw, str):
         return None
     plain = word_key(raw)
