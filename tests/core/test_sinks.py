@@ -185,12 +185,18 @@ async def test_what_json_cannot_write_is_marked_and_the_line_stays_valid(tmp_pat
     trial = a_trial(
         "nul \0 line \u2028 \x85 end",
         input=[math.nan, {"up": math.inf, "down": -math.inf}],
-        output="lone \ud800 pair \U0001f600",
-        observation=Observation(snapshot=Snapshot(stdout="\udcff")),
     )
     line = await one_line(tmp_path, trial)
     assert line["case_id"] == "nul \0 line \u2028 \x85 end"
     assert line["input"] == ["float:NaN", {"up": "float:Infinity", "down": "float:-Infinity"}]
+
+
+async def test_lone_surrogates_are_escaped_and_pairs_stay(tmp_path: Path) -> None:
+    trial = a_trial(
+        output="lone \ud800 pair \U0001f600",
+        observation=Observation(snapshot=Snapshot(stdout="\udcff")),
+    )
+    line = await one_line(tmp_path, trial)
     assert line["output"] == "lone \\ud800 pair \U0001f600"
     assert line["observation"] == {"snapshot": {"stdout": "\\udcff"}}
 

@@ -14,10 +14,10 @@ from weirbox.sinks.parts import replacement
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH_ROWS = 10_000
+BATCH_ROWS = 5_000
 """Trials per row group."""
 
-BATCH_BYTES = 8 * 2**20
+BATCH_BYTES = 4 * 2**20
 """Bytes of lines per row group; what bounds memory when trials have long traces."""
 
 _LARGEST = sys.float_info.max
