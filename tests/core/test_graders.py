@@ -195,23 +195,38 @@ async def test_the_tests_replace_what_the_harness_left_in_their_place(
 
 
 INVALID = {
-    "a conftest that leaves with status 0": ({"conftest.py": "import os\nos._exit(0)\n"}, RIGHT),
+    "a conftest that leaves with status 0": (
+        {"conftest.py": "import os\nos._exit(0)\n"},
+        RIGHT,
+        "exit status 0",
+    ),
     "an answer that leaves with status 0 in a test": (
         {},
         "import os\ndef add(a, b):\n    os._exit(0)\n",
+        "exit status 0 before pytest had finished",
     ),
-    "a killed interpreter": ({}, "import os\ndef add(a, b):\n    os.kill(os.getpid(), 9)\n"),
-    "no tests": ({"test_it.py": "x = 1\n"}, RIGHT),
-    "a target that is not there": ({"elsewhere.py": ""}, RIGHT),
+    "a killed interpreter": (
+        {},
+        "import os\ndef add(a, b):\n    os.kill(os.getpid(), 9)\n",
+        "before pytest had finished",
+    ),
+    "no tests": ({"test_it.py": "x = 1\n"}, RIGHT, "no tests were collected"),
+    "a target that is not there": ({"elsewhere.py": ""}, RIGHT, "exit status 4"),
     "an answer that skips its tests": (
         {},
         "import pytest\ndef add(a, b):\n    pytest.skip('no')\n",
+        "no test passed",
     ),
     "an answer that expects to fail": (
         {},
         "import pytest\ndef add(a, b):\n    pytest.xfail('no')\n",
+        "no test passed",
     ),
-    "a broken option": ({"pytest.ini": "[pytest]\naddopts = --no-such-option\n"}, RIGHT),
+    "a broken option": (
+        {"pytest.ini": "[pytest]\naddopts = --no-such-option\n"},
+        RIGHT,
+        "no-such-option",
+    ),
 }
 
 
@@ -219,14 +234,14 @@ INVALID = {
 async def test_a_run_that_measured_nothing_is_invalid_and_no_pass(
     name: str, handle: Handle
 ) -> None:
-    files, answer = INVALID[name]
+    files, answer, words = INVALID[name]
     spec = PYTEST | {"files": {**PYTEST["files"], **files}}  # type: ignore[dict-item]
     if "elsewhere.py" in files:
         spec["target"] = ("gone.py",)
     score = await grade_one(spec, case(), answer, handle)
     assert (score.state, score.reason) == (ScoreState.UNSCORED, Reason.INVALID_RUN)
     assert (score.value, score.passed) == (None, None)
-    assert score.rationale
+    assert words in score.rationale
 
 
 async def test_failures_known_before_a_kill_still_count(handle: Handle) -> None:

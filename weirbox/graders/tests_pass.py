@@ -129,12 +129,12 @@ class PytestGrader(TestsGrader):
 
 def _why_invalid(exit_code: int | None, tally: Tally) -> str:
     """Why a run without a failing test is no pass; empty when it is one."""
+    if tally.exit_status is None:
+        return f"the process ended with exit status {exit_code} before pytest had finished"
     if exit_code == NO_TESTS or (exit_code == 0 and tally.total == 0):
         return "no tests were collected"
-    if exit_code != 0:
+    if exit_code != 0 or tally.exit_status != 0:
         return f"pytest ended with exit status {exit_code} without a failing test"
-    if tally.exit_status != 0:
-        return "the process ended with exit status 0 before pytest had finished"
     if tally.passed == 0:
         return f"no test passed: all {tally.skipped} were skipped or expected to fail"
     return ""
