@@ -19,6 +19,9 @@ NOT_EXECUTABLE = 126
 TAIL = 4000
 """Characters of output that a score keeps: enough for a failing test's message."""
 
+EXCERPT = 300
+"""Characters of output that fit into a rationale."""
+
 
 class TemplateGap(Exception):
     """A template names something that the case does not have."""
@@ -74,6 +77,11 @@ def tail(*outputs: bytes) -> str:
         text for output in outputs if (text := output.decode("utf-8", "backslashreplace").strip())
     )
     return storable(joined[-TAIL:])
+
+
+def end_of(*outputs: bytes) -> str:
+    """The end of what a command wrote, in one line."""
+    return " ".join(tail(*outputs).split())[-EXCERPT:] or "no output"
 
 
 def last_line(*outputs: bytes) -> str:

@@ -19,6 +19,7 @@ from weirbox.graders.pytest_report import Tally, read_report
 from weirbox.graders.sandbox import (
     MISSING_EXECUTABLE,
     TemplateGap,
+    end_of,
     fill_files,
     last_line,
     tail,
@@ -103,7 +104,7 @@ class PytestGrader(TestsGrader):
             return self.unscored(
                 Reason.INVALID_RUN,
                 f"pytest wrote no report (exit status {ran.exit_code}): "
-                f"{last_line(ran.stdout, ran.stderr)}",
+                f"{end_of(ran.stdout, ran.stderr)}",
                 detail={"output": tail(ran.stdout, ran.stderr)},
             )
         return self._conclude(ran, tally)
