@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weirbox.datasets import open_dataset, to_path
@@ -103,6 +103,16 @@ def test_the_offset_of_a_byte_that_does_not_fit_is_counted_from_the_files_start(
     assert f"byte 0xe9 at offset {content.index(0xE9)}:" in message
 
 
+@pytest.mark.parametrize(
+    ("encoding", "offset"), [("utf-16-le", 1), ("utf-16-be", 0), ("utf-32-be", 0)]
+)
+def test_utf_16_without_a_mark_is_refused_though_its_bytes_are_valid_utf_8(
+    tmp_path: Path, encoding: str, offset: int
+) -> None:
+    message = refusal(tmp_path, "data.csv", "id,input\na,x\n".encode(encoding))
+    assert f"byte 0x00 at offset {offset}:" in message
+
+
 def test_a_file_that_ends_within_a_character_is_refused(tmp_path: Path) -> None:
     assert "byte 0xc3 at offset 9:" in refusal(tmp_path, "data.jsonl", b'{"id": "a\xc3')
 
@@ -158,6 +168,7 @@ json_values = st.recursive(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(records=st.lists(st.dictionaries(st.text(max_size=5), json_values), min_size=1, max_size=5))
 def test_what_is_written_as_json_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, records: list[Any]
@@ -255,6 +266,8 @@ def test_a_value_that_cannot_be_kept_is_a_parse_error_of_its_line(
     assert "line 2: " in refusal(tmp_path, "data.jsonl", content)
     cases = read(tmp_path, "data.jsonl", content, on_error="quarantine")
     assert [case.parse_error is None for case in cases] == [True, False, True]
+    assert cases[1].parse_error is not None
+    assert "\0" not in cases[1].parse_error.raw
 
 
 CSV_ROWS = {"more": "1,x,y,extra\n", "fewer": "1,x\n", "broken quotes": '1,"x"y,z\n'}
@@ -347,6 +360,7 @@ def test_a_delimiter_that_csv_cannot_use_is_refused(tmp_path: Path) -> None:
         assert f"{delimiter!r} cannot be the 'delimiter'" in message
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -470,6 +484,7 @@ WRONG_SHAPES = {
     "JSON lines of arrays in .json": ("d.json", "[1]\n[2]\n", "'format: jsonl'"),
     "one object in .json": ("d.json", '{"data": []}', "not an array of records"),
     "unfinished array": ("d.json", '[{"id": 1},\n{"id"', "line 2: not JSON"),
+    "error within an element": ("d.json", '[{"id": 1},\n\n{"a":\n oops}]', "line 4: not JSON"),
     "missing comma": ("d.json", '[{"id": 1}\n{"id": 2}]', "line 2: not JSON: ',' or ']'"),
     "trailing comma": ("d.json", '[{"id": 1},\n\n]', "line 3: not JSON: expecting value"),
 }
@@ -501,6 +516,12 @@ def test_a_json_document_larger_than_a_piece_is_read_by_element(tmp_path: Path) 
     cases = read(tmp_path, "data.json", json.dumps(records, indent=1))
     assert [case.record for case in cases] == records
     assert [case.place for case in cases] == [f"data.json:{2 + 5 * n}" for n in range(7)]
+
+
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_a_number_cut_by_the_border_of_two_pieces_is_read_whole(tmp_path: Path, cut: int) -> None:
+    content = "[" + " " * (2**20 - 1 - cut) + "-12.5e3, 4]"
+    assert [case.input for case in read(tmp_path, "data.json", content)] == [-12500.0, 4]
 
 
 def test_records_need_not_be_objects(tmp_path: Path) -> None:
@@ -707,6 +728,14 @@ def test_the_digest_covers_ids_contents_and_order(tmp_path: Path, content: str) 
     _, other = scan(tmp_path, "three.jsonl", content)
     assert one.digest == spaced.digest
     assert one.digest != other.digest
+
+
+def test_the_digest_covers_ids_that_are_not_told_by_the_content(tmp_path: Path) -> None:
+    content = '{"a": "x", "b": "y", "input": 1}\n'
+    by_a, version_a = scan(tmp_path, "data.jsonl", content, fields={"id": "a"})
+    by_b, version_b = scan(tmp_path, "data.jsonl", content, fields={"id": "b"})
+    assert by_a[0].content_digest == by_b[0].content_digest
+    assert version_a.digest != version_b.digest
 
 
 # --- places -------------------------------------------------------------------------
