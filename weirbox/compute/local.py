@@ -23,6 +23,9 @@ GRACE_S = 1.0
 MISSING = 127
 NOT_EXECUTABLE = 126
 
+SHARED_BY = 64
+"""As many sandboxes may reach their limit on processes before they disturb each other."""
+
 _COUNT_FOR_S = 5
 """How long a count of the user's processes is taken as current."""
 
@@ -30,8 +33,9 @@ _COUNT_FOR_S = 5
 class LocalSandbox(Sandbox):
     """Commands see the whole machine; only limits and the clean environment hold.
 
-    The kernel's limit on processes counts all of the user's, so theirs is added to it;
-    it does not bind root.
+    The kernel's limit on processes counts all of the user's: it is set to what runs
+    already and room for `SHARED_BY` sandboxes. It stops a fork bomb, not one process
+    too many, and it does not bind root.
     """
 
     def _new_folder(self, base: str) -> WorkFolder:
@@ -91,7 +95,7 @@ def _limits(spec: ComputeSpec) -> tuple[str, ...]:
     if prlimit is None:
         return ()
     others = _tasks(int(time.monotonic()) // _COUNT_FOR_S)
-    return limits(prlimit, spec, processes=spec.processes + others)
+    return limits(prlimit, spec, processes=others + SHARED_BY * spec.processes)
 
 
 def limits(prlimit: str, spec: ComputeSpec, *, processes: int) -> tuple[str, ...]:

@@ -192,7 +192,7 @@ class Driver:
             if self._wants_more():
                 self._claiming = True
                 self._spawn(self._claim_more())
-            elif self._exhausted and self._held == 0:
+            elif self._exhausted and self._held == 0 and not self._tasks:
                 return
             await self._wake.wait()
 
