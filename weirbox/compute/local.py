@@ -26,7 +26,7 @@ NOT_EXECUTABLE = 126
 SHARED_BY = 64
 """As many sandboxes may reach their limit on processes before they disturb each other."""
 
-_COUNT_FOR_S = 5
+_COUNT_FOR_S = 1
 """How long a count of the user's processes is taken as current."""
 
 
