@@ -21,7 +21,7 @@ def build(spec: HarnessSpec, workshop: Workshop, *, compute_spec: ComputeSpec) -
     """The harness a suite describes.
 
     Args:
-        compute_spec: Where commands run: their files, secrets and default limits.
+        compute_spec: Where commands run: their secrets and default limits.
 
     Raises:
         SuiteError: When a function or recording that it names cannot be used.

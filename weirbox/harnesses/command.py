@@ -43,7 +43,7 @@ class Command:
         self._compute = compute
 
     async def run(self, case: Case, *, handle: Handle | None, context: TrialContext) -> Observation:
-        """Lay the compute's files, run the program, stop what it left running, and look."""
+        """Run the program, stop what it left running, and look at what is there."""
         if handle is None:
             raise HarnessError("a command harness needs compute, and was given none")
         values = case_values(case, context.trial)
@@ -51,7 +51,6 @@ class Command:
             variable: read_secret(self._workshop.read_secret, name)
             for variable, name in self._compute.secrets.items()
         }
-        await self._lay_files(handle, values)
         started = time.perf_counter()
         result = await self._exec(handle, values, {**secrets, **context.env})
         duration = time.perf_counter() - started
@@ -64,14 +63,6 @@ class Command:
 
     async def aclose(self) -> None:
         """Nothing is open."""
-
-    async def _lay_files(self, handle: Handle, values: dict[str, Any]) -> None:
-        files = {
-            path: filled(fill, text, values, where=f"compute file {path!r}")
-            for path, text in self._compute.files.items()
-        }
-        if files:
-            await handle.put({path: _encoded(text) for path, text in files.items()})
 
     async def _exec(
         self, handle: Handle, values: dict[str, Any], env: Mapping[str, str]
