@@ -31,6 +31,12 @@ class Submits(Protocol):
         """Give a future for the committed record."""
 
 
+def total_cost(calls: Sequence[JudgeCall]) -> float | None:
+    """What calls cost together; None when one has an unknown price."""
+    known = [call.usage.cost_usd for call in calls if call.usage.cost_usd is not None]
+    return sum(known) if len(known) == len(calls) else None
+
+
 class TrialLedger:
     """The spending of one trial under its run's budget.
 
@@ -46,6 +52,12 @@ class TrialLedger:
         self._budget = budget
         self._earlier = {call.request_digest: call for call in earlier if call.ok}
         self.free_calls: list[JudgeCall] = []
+        self._calls = list(earlier)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What the trial's calls cost so far; None when one has an unknown price."""
+        return total_cost(self._calls)
 
     async def reserve(self, usd: float | None) -> int:
         """Reserve an upper bound for one call.
@@ -66,6 +78,7 @@ class TrialLedger:
 
     async def settle(self, reservation: int, call: JudgeCall) -> None:
         """Book what a call really cost; it is committed when this returns."""
+        self._calls.append(call)
         if reservation == UNRESERVED and call.cached:
             self.free_calls.append(call)
             return

@@ -380,7 +380,7 @@ STATES: dict[str, tuple[list[Score], ScoreState]] = {
     "one of many": ([LOST, UNREAD, LEFT_OUT, graded("b", None)], ScoreState.SCORED),
     "a rule alone": ([ruled("r", RuleOutcome.PASS), LEFT_OUT], ScoreState.SCORED),
     "none usable": ([LOST, UNREAD, LEFT_OUT], ScoreState.UNSCORED),
-    "all errored": ([LOST], ScoreState.UNSCORED),
+    "all errored": ([LOST, LEFT_OUT], ScoreState.ERRORED),
     "all left out": ([LEFT_OUT], ScoreState.SKIPPED),
     "waiting": ([LOST, WAITING], ScoreState.PENDING),
     "no checks": ([], ScoreState.SKIPPED),

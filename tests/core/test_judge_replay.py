@@ -143,7 +143,7 @@ async def test_a_failure_can_be_rehearsed(
     ("bad", "words"),
     [
         ("{", "tape.jsonl, line 2: this is no JSON"),
-        ('{"check": "a"}', "line 2: case: Field required"),
+        ('{"case": "a"}', "line 2: check: Field required"),
         ('{"check": "a", "case": "b", "tier": "third"}', "line 2: tier: "),
         ("[]", "line 2: the line: "),
     ],
@@ -157,3 +157,11 @@ async def test_a_malformed_recording_is_found_at_preflight_with_its_line(
 def test_a_recording_that_cannot_be_read_is_found_at_preflight() -> None:
     provider = build("tape", ReplayProvider(kind="replay", path="/x.jsonl"), workshop())
     assert "/x.jsonl cannot be read" in str(provider.preflight("m"))
+
+
+async def test_a_line_without_a_case_stands_for_every_case_that_has_none_of_its_own() -> None:
+    lines = (line(check="a", case=None, reply="any"), line(check="a", case="one", reply="own"))
+    provider = replay(*lines)
+    own = await provider.ask(ask_for(check="a", case_id="one"))
+    other = await provider.ask(ask_for(check="a", case_id="two"))
+    assert (own.text, other.text) == ("own", "any")

@@ -118,7 +118,7 @@ READABLE: list[tuple[str, str, Rubric, str, Any, bool | None]] = [
 def test_a_readable_reply_comes_to_its_own_last_word(
     text: str, rubric: Rubric, answer: str, value: Any, passed: bool | None
 ) -> None:
-    reading = read_verdict(JudgeReply(text=text), rubric, answer_text=answer)
+    reading = read_verdict(JudgeReply(text=text), rubric, answer_text=lambda: answer)
 
     assert reading.state is ScoreState.SCORED, reading
     assert (type(reading.value), reading.value) == (type(value), value)
@@ -180,7 +180,7 @@ UNREADABLE: list[tuple[str, str, Rubric, str, Reason]] = [
 def test_what_cannot_be_read_is_unscored_with_its_reason(
     text: str, rubric: Rubric, answer: str, reason: Reason
 ) -> None:
-    reading = read_verdict(JudgeReply(text=text), rubric, answer_text=answer)
+    reading = read_verdict(JudgeReply(text=text), rubric, answer_text=lambda: answer)
 
     assert (reading.state, reading.reason) == (ScoreState.UNSCORED, reason)
     assert (reading.value, reading.passed, reading.judgement) == (None, None, None)
@@ -261,6 +261,6 @@ def test_scores_are_kept_as_they_are_typed() -> None:
 )
 def test_a_hostile_reply_is_unscored_and_raises_nothing(text: str) -> None:
     for rubric in (VERDICT, UNIT, MENU):
-        reading = read_verdict(JudgeReply(text=text), rubric, answer_text=text[:1000])
+        reading = read_verdict(JudgeReply(text=text), rubric, answer_text=lambda: text[:1000])
         assert reading.state is ScoreState.UNSCORED
         assert reading.confidence is None or math.isfinite(reading.confidence)

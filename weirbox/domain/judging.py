@@ -68,7 +68,8 @@ class ReplayProvider(Frozen):
 
     Attributes:
         path: A JSONL file of ``{"check", "case", "tier", "reply"}``, with optional
-            ``trial``, ``stop``, ``usage`` and ``error``.
+            ``trial``, ``stop``, ``usage`` and ``error``; a line without ``case``
+            stands for every case that has none of its own.
         delay_s: How long a reply takes, for rehearsals.
     """
 

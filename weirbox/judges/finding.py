@@ -117,7 +117,8 @@ def blank(text: str, spans: list[Object]) -> str:
 
 
 def _decode(text: str, start: int) -> Object:
-    for candidate in (text, _without_trailing_commas(text, start)):
+    for mend in (False, True):
+        candidate = _without_trailing_commas(text, start) if mend else text
         try:
             value, end = _DECODER.raw_decode(candidate, start)
         except (ValueError, RecursionError):

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
@@ -54,6 +55,7 @@ class Panel:
         self._judges = tuple(judges)
         self._prompts = prompts
         self._routing = routing
+        self._schemas = {name: reply_schema(prompt.rubric) for name, prompt in prompts.items()}
         for judge in self._judges:
             if judge.name not in prompts:
                 raise SuiteError(f"judge {judge.name!r} has no prompt")
@@ -109,7 +111,7 @@ class Panel:
                 ScoreState.UNSCORED, reason=Reason.MISSING_EVIDENCE, rationale=message
             )
             return _score(judge, reading, None, None, began=began)
-        shown = material_text(case, observation)
+        shown = partial(material_text, case, observation)
 
         async def ask(tier: Tier, spec: TierSpec) -> Reading:
             request = JudgeRequest(
@@ -121,7 +123,7 @@ class Panel:
                 system=rendered.system,
                 user=rendered.user,
                 rubric=prompt.rubric,
-                reply_schema=reply_schema(prompt.rubric),
+                reply_schema=self._schemas[judge.name],
                 max_tokens=spec.max_tokens,
                 temperature=spec.temperature,
             )
@@ -152,7 +154,9 @@ class Panel:
         return confidence is not None and confidence < self._routing.confidence_floor
 
 
-async def _read(account: Account, request: JudgeRequest, ledger: Ledger, shown: str) -> Reading:
+async def _read(
+    account: Account, request: JudgeRequest, ledger: Ledger, shown: Callable[[], str]
+) -> Reading:
     """Ask one tier and read its reply; what fails is a reading too.
 
     A reply that was cut at the token limit is asked for once more with twice the room.

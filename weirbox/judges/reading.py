@@ -11,6 +11,7 @@ import functools
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from weirbox.domain.words import Judgement, Reason, ScoreState
 from weirbox.judges.finding import (
     TWICE,
     Labelled,
+    Object,
     blank,
     clean,
     find_labelled,
@@ -77,12 +79,15 @@ class Reading:
     rationale: str = ""
 
 
-def read_verdict(reply: JudgeReply, rubric: Rubric, *, answer_text: str = "") -> Reading:
+def read_verdict(
+    reply: JudgeReply, rubric: Rubric, *, answer_text: Callable[[], str] = lambda: ""
+) -> Reading:
     """Read one reply.
 
     Args:
-        answer_text: Everything under test that the judge was shown. A verdict that
-            stands in there counts only when it is the whole reply.
+        answer_text: Gives everything under test that the judge was shown, and is only
+            asked when needed. A verdict that stands in there counts only when it is
+            the whole reply.
     """
     text = clean(reply.text)
     if reply.stop == "refusal":
@@ -97,9 +102,15 @@ def read_verdict(reply: JudgeReply, rubric: Rubric, *, answer_text: str = "") ->
     return reading
 
 
-def _searched(text: str, rubric: Rubric, answer_text: str) -> Reading:
+def _is_whole(one: Object, text: str) -> bool:
+    return one.start == 0 and one.end == len(text)
+
+
+def _searched(text: str, rubric: Rubric, answer_text: Callable[[], str]) -> Reading:
     """The reading of what stands somewhere in a reply, text quoted from the answer aside."""
     objects = find_objects(text)
+    if len(objects) == 1 and objects[0].value is not None and _is_whole(objects[0], text):
+        return _from_object(objects[0].value, rubric) or _unscored(Reason.PARSE_ERROR)
     prose = blank(text, objects)
     labels = list(find_labelled(prose, *_label(rubric)))
     own = _NotQuoted(text, answer_text)
@@ -130,14 +141,14 @@ class _NotQuoted:
         refused: Whether any passage was found to be taken from the answer.
     """
 
-    def __init__(self, reply: str, answer: str) -> None:
+    def __init__(self, reply: str, answer: Callable[[], str]) -> None:
         self._reply = squash(reply)
         self._answer = answer
         self.refused = False
 
     @functools.cached_property
     def _squashed_answer(self) -> str:
-        return squash(self._answer)
+        return squash(self._answer())
 
     def __call__(self, passage: str) -> bool:
         squashed = squash(passage)

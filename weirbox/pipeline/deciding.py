@@ -238,17 +238,15 @@ def _proposal(score: Score, case: Case) -> Proposal:
 def trial_state(scores: Sequence[Score], *, error: StageError | None = None) -> ScoreState:
     """The one state a trial is counted under in the progress of its run.
 
-    Errored when a stage failed in a way that does not count as a measurement;
-    scored when any check was measured; pending while one still can be; skipped
-    when every check was; else unscored: tried, and nothing usable came out.
+    Errored when a stage failed in a way that does not count as a measurement.
+    Otherwise the first of scored, pending, unscored, errored that any check is;
+    skipped when every check was.
     """
     if error is not None and not POLICIES[error.kind].count:
         return ScoreState.ERRORED
     states = {score.state for score in scores}
-    for state in (ScoreState.SCORED, ScoreState.PENDING):
-        if state in states:
-            return state
-    return ScoreState.UNSCORED if states - {ScoreState.SKIPPED} else ScoreState.SKIPPED
+    order = (ScoreState.SCORED, ScoreState.PENDING, ScoreState.UNSCORED, ScoreState.ERRORED)
+    return next((state for state in order if state in states), ScoreState.SKIPPED)
 
 
 def decide(

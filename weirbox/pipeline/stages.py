@@ -7,7 +7,7 @@ import traceback
 from dataclasses import dataclass
 from datetime import datetime
 
-from weirbox.budget import TrialLedger
+from weirbox.budget import TrialLedger, total_cost
 from weirbox.domain.base import digest
 from weirbox.domain.case import Case
 from weirbox.domain.policy import POLICIES
@@ -137,6 +137,7 @@ class Stages:
             item.case, item.ticket, observation, item.executed_scores, kit=self.kit, ledger=ledger
         )
         item.judged, item.judged_at = judged, utc_now()
+        item.cost_usd = ledger.cost_usd
         return StageResult(
             ticket=item.ticket,
             stage=Stage.JUDGE,
@@ -160,7 +161,6 @@ class Stages:
 
     async def _export(self, item: Item, started: datetime) -> StageResult:
         assert item.judged is not None, "a trial is judged before it is exported"
-        item.cost_usd = await asyncio.to_thread(self._cost, item)
         records = await export(
             trial_export(
                 item.case,
@@ -183,14 +183,6 @@ class Stages:
             exports=records,
         )
 
-    def _cost(self, item: Item) -> float | None:
-        if not self.kit.providers:
-            return 0.0
-        with self.database.read() as connection:
-            calls = queries.load_calls(connection, item.ticket.run_id, item.ticket.seq)
-        costs = [call.usage.cost_usd for call in calls]
-        return None if None in costs else sum(cost or 0.0 for cost in costs)
-
     # --- what an earlier driver did -------------------------------------------------
 
     def _load(self, stage: Stage, item: Item) -> None:
@@ -204,8 +196,10 @@ class Stages:
                 item.executed_scores = scores
                 return
             row = queries.trial_row(connection, ticket.run_id, ticket.seq)
+            calls = queries.load_calls(connection, ticket.run_id, ticket.seq)
             proposals = queries.proposals_of(connection, ticket.run_id, ticket.seq)
         item.judged_at = row.judged_at
+        item.cost_usd = total_cost(calls)
         item.judged = Judged(
             scores=scores,
             verdict=row.verdict,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, case, func, select
 
@@ -300,6 +300,49 @@ def scores_between(connection: Connection, run_id: str, first: int, last: int) -
         .order_by(SCORE.c.seq, SCORE.c.name)
     )
     return list(connection.execute(statement).all())
+
+
+def check_names(connection: Connection, run_id: str) -> list[str]:
+    """The names of all checks that have scores in a run."""
+    statement = select(SCORE.c.name).where(SCORE.c.run_id == run_id).distinct()
+    return [str(name) for name in connection.execute(statement.order_by(SCORE.c.name)).scalars()]
+
+
+class ValueKinds(NamedTuple):
+    """What the values of one check are, over a run.
+
+    Attributes:
+        kinds: bool, int, float and text, as far as they occur.
+        largest: The largest absolute value among the numbers.
+    """
+
+    kinds: frozenset[str]
+    largest: float
+
+
+def value_kinds(connection: Connection, run_id: str) -> dict[str, ValueKinds]:
+    """The types of the values of every check that was scored in a run."""
+    statement = (
+        select(
+            SCORE.c.name,
+            SCORE.c.value_kind,
+            func.max(func.abs(SCORE.c.value_number)).label("largest"),
+            func.count(SCORE.c.value_number).label("finite"),
+            func.count().label("n"),
+        )
+        .where(SCORE.c.run_id == run_id, SCORE.c.value_kind.is_not(None))
+        .group_by(SCORE.c.name, SCORE.c.value_kind)
+    )
+    found: dict[str, ValueKinds] = {}
+    for row in connection.execute(statement):
+        before = found.get(row.name, ValueKinds(frozenset(), 0.0))
+        largest = row.largest or 0.0
+        if row.value_kind == "int" and row.finite < row.n:
+            largest = float("inf")
+        found[row.name] = ValueKinds(
+            before.kinds | {row.value_kind}, max(before.largest, largest)
+        )
+    return found
 
 
 def exports_of(connection: Connection, run_id: str, seq: int) -> list[Any]:

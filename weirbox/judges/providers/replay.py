@@ -36,10 +36,10 @@ class RecordedError(Frozen):
 
 
 class Recording(Frozen):
-    """One line of a recording."""
+    """One line of a recording; without a case it stands for every case that has none."""
 
     check: str
-    case: str | int
+    case: str | int | None = None
     tier: Tier = Tier.PRIMARY
     trial: int | None = None
     reply: JsonValue = None
@@ -51,7 +51,7 @@ class Recording(Frozen):
 
 class _Key(NamedTuple):
     check: str
-    case: str
+    case: str | None
     tier: Tier
     trial: int | None
 
@@ -116,13 +116,18 @@ class Replay:
     def _next(self, request: JudgeRequest) -> Recording:
         recordings = self._load()
         key = _Key(request.check, request.case_id, request.tier, request.trial)
-        found = recordings.get(key) or recordings.get(key._replace(trial=None))
+        found = next(
+            (recordings[k] for k in _from_exact_to_any(key) if k in recordings),
+            None,
+        )
         if not found:
             raise ProviderError(
                 f"provider {self._name!r}: {self._path} has no reply for check "
                 f"{request.check!r}, case {request.case_id!r}, tier {request.tier.value!r} "
                 f"(trial {request.trial})"
             )
+        if len(found) == 1:
+            return found[0]
         served = self._served[key]
         self._served[key] = served + 1
         return found[min(served, len(found) - 1)]
@@ -161,8 +166,14 @@ class Replay:
             if not line.strip():
                 continue
             one = _parsed(line, f"{where}, line {number}")
-            recordings[_Key(one.check, str(one.case), one.tier, one.trial)].append(one)
+            case = None if one.case is None else str(one.case)
+            recordings[_Key(one.check, case, one.tier, one.trial)].append(one)
         return dict(recordings)
+
+
+def _from_exact_to_any(key: _Key) -> tuple[_Key, ...]:
+    of_case = (key, key._replace(trial=None))
+    return (*of_case, *(k._replace(case=None) for k in of_case))
 
 
 def _parsed(line: str, where: str) -> Recording:
