@@ -11,7 +11,7 @@ from tasks.execute_case import execute_case
 from tasks.export_case import export_case
 from tasks.judge_case import judge_case
 from weirbox.domain.words import Stage
-from weirbox.pipeline.driver import Packet, Receipt
+from weirbox.pipeline.packets import Packet, Receipt
 
 TASKS: dict[Stage, Task[[Packet], Coroutine[Any, Any, Receipt]]] = {
     Stage.EXECUTE: execute_case,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from prefect import task
 
 from tasks.caching import packet_key
-from weirbox.pipeline.driver import Packet, Receipt, work_on
+from weirbox.pipeline.driver import work_on
+from weirbox.pipeline.packets import Packet, Receipt
 
 
 @task(

@@ -18,15 +18,16 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
-from weirbox.domain.base import Frozen, digest
 from weirbox.domain.words import Stage, TrialStage
 from weirbox.pipeline.identity import this_driver
 from weirbox.pipeline.kit import Kit
 from weirbox.pipeline.lease import Lease
+from weirbox.pipeline.packets import OpenPacket, Packet, Receipt, StageRunner, make_packet
 from weirbox.pipeline.stages import Item, Stages
-from weirbox.pipeline.window import StageQueue
+from weirbox.pipeline.window import STARTING, StageQueue
 from weirbox.store import claims, queries
 from weirbox.store.engine import Database
 from weirbox.store.rows import StageResult, unpack_case
@@ -48,41 +49,6 @@ class End(StrEnum):
     DRAINED = "drained"  # it was asked to stop
     CLAIM_LOST = "claim lost"  # another driver took its trials over
     RUN_ENDED = "run ended"  # cancelled, superseded or failed meanwhile
-
-
-class Packet(Frozen):
-    """The small argument of one task run: which trials go through which stage.
-
-    Attributes:
-        token: The driver's claim, which finds the driver in its process.
-        key: The idempotency key over (run, stage, entry, trial, attempt) of all trials.
-        label: What a person reads.
-    """
-
-    run_id: str
-    token: int
-    stage: Stage
-    seqs: tuple[int, ...]
-    key: str
-    label: str
-
-
-class Receipt(Frozen):
-    """The small result of one task run."""
-
-    stage: Stage
-    trials: int
-
-
-class StageRunner(Protocol):
-    """Runs a packet, by calling `work_on`, in whatever the engine wraps it in."""
-
-    async def run(self, packet: Packet, *, refresh: bool) -> None:
-        """Run one packet.
-
-        Args:
-            refresh: Whether an earlier receipt for the same key must not be used.
-        """
 
 
 class DirectRunner:
@@ -134,7 +100,7 @@ class Driver:
         }
         self._in_window = 0
         self._held = 0
-        self._packets: dict[str, list[Item]] = {}
+        self._open: dict[str, OpenPacket] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._end: End | None = None
@@ -172,9 +138,8 @@ class Driver:
 
     async def work(self, packet: Packet) -> Receipt:
         """Take a packet's trials through its stage, each on its own."""
-        items = self._packets.pop(packet.key, [])
-        await asyncio.gather(*(self._one(packet.stage, item) for item in items))
-        return Receipt(stage=packet.stage, trials=len(items))
+        self._wake.set()
+        return await self._open[packet.key].run()
 
     # --- the loop ---------------------------------------------------------------
 
@@ -198,16 +163,41 @@ class Driver:
 
     def _dispatch(self) -> None:
         for queue in self._queues.values():
-            while queue.ready and queue.free > 0:
-                most = len(queue.ready)
-                if queue.stage is Stage.EXECUTE:
-                    most = self._kit.window - self._in_window
-                packet = queue.take(max(0, most))
-                if not packet:
-                    break
-                for item in packet:
-                    self._enter_window(queue.stage, item)
-                self._spawn(self._run_packet(queue, packet))
+            while (most := self._may_start(queue)) and self._start(queue, most):
+                pass
+
+    def _may_start(self, queue: StageQueue) -> int:
+        most = min(len(queue.ready), queue.free)
+        if queue.stage is Stage.EXECUTE:
+            most = min(most, self._kit.window - self._in_window)
+        return max(0, most)
+
+    def _start(self, queue: StageQueue, most: int) -> bool:
+        """Start up to `most` trials: in a packet that has room, else in a new one.
+
+        Returns:
+            False when as many packets are being started as may be.
+        """
+        of_stage = [p for p in self._open.values() if p.packet.stage is queue.stage]
+        shared = next((p for p in of_stage if p.room > 0), None)
+        if shared is None and sum(not p.started for p in of_stage) >= STARTING:
+            return False
+        items = queue.take(min(most, queue.packet_size if shared is None else shared.room))
+        for item in items:
+            self._enter_window(queue.stage, item)
+        if shared is None:
+            self._open_packet(queue, items)
+        else:
+            for item in items:
+                shared.join(item)
+        return True
+
+    def _open_packet(self, queue: StageQueue, items: list[Item]) -> None:
+        packet = make_packet(self._kit.run_id, self._token, queue.stage, items)
+        self._open[packet.key] = OpenPacket(
+            packet, items, capacity=queue.packet_size, work=partial(self._one, queue.stage)
+        )
+        self._spawn(self._run_packet(packet))
 
     def _enter_window(self, stage: Stage, item: Item) -> None:
         if stage is not Stage.EXPORT and not item.in_window:
@@ -219,33 +209,28 @@ class Driver:
             item.in_window = False
             self._in_window -= 1
 
-    async def _run_packet(self, queue: StageQueue, items: list[Item]) -> None:
-        packet = self._packet(queue.stage, items)
-        self._packets[packet.key] = items
+    async def _run_packet(self, packet: Packet) -> None:
+        """Run a packet in the engine; without it where the engine fails.
+
+        A receipt from the engine's cache without our rows is not believed: the packet
+        has not started then, and is run again.
+        """
+        opened = self._open[packet.key]
         try:
             await self._runner.run(packet, refresh=False)
-            if packet.key in self._packets:
+            if not opened.started:
                 await self._runner.run(packet, refresh=True)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the engine is a view; the work goes on
-            log.warning("%s: the engine failed, working on without it: %s", packet.label, error)
-        if packet.key in self._packets:
-            await self.work(packet)
-
-    def _packet(self, stage: Stage, items: list[Item]) -> Packet:
-        run_id = self._kit.run_id
-        tickets = [item.ticket for item in items]
-        keys = [(t.entry_digest, t.trial, t.attempt) for t in tickets]
-        label = tickets[0].name if len(items) == 1 else f"{tickets[0].name} +{len(items) - 1}"
-        return Packet(
-            run_id=run_id,
-            token=self._token,
-            stage=stage,
-            seqs=tuple(t.seq for t in tickets),
-            key=digest([run_id, str(stage), keys]),
-            label=label[:80],
-        )
+            log.warning("%s: the engine failed: %s", packet.label, error)
+        try:
+            if not opened.started:
+                await opened.run()
+            if opened.cut_off:
+                self._fail(RuntimeError(f"{packet.label}: the engine cut {packet.stage} off"))
+        finally:
+            del self._open[packet.key]
 
     async def _one(self, stage: Stage, item: Item) -> None:
         queue = self._queues[stage]

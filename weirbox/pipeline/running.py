@@ -14,10 +14,11 @@ from sqlalchemy import func, select
 from weirbox.domain.seams import ReadSecret
 from weirbox.domain.words import RunStatus, TrialStage
 from weirbox.errors import PreflightError
-from weirbox.pipeline.driver import Driver, End, StageRunner
+from weirbox.pipeline.driver import Driver, End
 from weirbox.pipeline.finalizing import run_header
 from weirbox.pipeline.identity import is_dead
 from weirbox.pipeline.kit import Kit, build_kit, preflight
+from weirbox.pipeline.packets import StageRunner
 from weirbox.settings import Settings
 from weirbox.store import claims, queries
 from weirbox.store.engine import Database

@@ -8,14 +8,19 @@ from weirbox.domain.words import Stage
 from weirbox.pipeline.stages import Item
 
 PACKET_S = 1.0
-"""The most work, in seconds, that trials share a task run for: a task run costs about
-6 ms of CPU on each side, so a packet of a second keeps that under one percent."""
+"""The work, in seconds, that trials share a task run for: a task run costs about 6 ms of
+CPU on each side, so a packet of a second keeps that under one percent."""
 
 MOST = 200
 """The most trials in one packet: bounds what one task run's record stands for."""
 
-WEIGHT = 0.1
-"""How much the newest duration moves the running mean."""
+STARTING = 2
+"""The most packets of a stage whose task runs are being started at a time. Starting one is
+CPU work of the one event loop, so more at once would make none of them start sooner, and
+the first to end tell how large the next may be."""
+
+QUARTILE = 0.25
+STEP = 0.1  # how far one duration moves the estimate, as a share of it
 
 
 class StageQueue:
@@ -27,7 +32,7 @@ class StageQueue:
         self.ready: deque[Item] = deque()
         self.busy = 0
         self._packets = packets
-        self._mean: float | None = None
+        self._typical: float | None = None
 
     @property
     def free(self) -> int:
@@ -36,22 +41,30 @@ class StageQueue:
 
     @property
     def packet_size(self) -> int:
-        """How many trials may share a task run, from the running mean of their durations.
+        """How many trials may share a task run, from how long they typically take.
 
         One while nothing is known: the first trials measure.
         """
-        if not self._packets or self._mean is None:
+        if not self._packets or self._typical is None:
             return 1
-        return max(1, min(MOST, int(PACKET_S / max(self._mean, 1e-6))))
+        return max(1, min(MOST, int(PACKET_S / max(self._typical, 1e-6))))
 
     def take(self, most: int) -> list[Item]:
-        """The next packet, of at most `most` trials; their slots are taken."""
-        count = min(len(self.ready), self.free, self.packet_size, most)
-        packet = [self.ready.popleft() for _ in range(count)]
-        self.busy += len(packet)
-        return packet
+        """The next `most` trials; their slots are taken."""
+        items = [self.ready.popleft() for _ in range(most)]
+        self.busy += len(items)
+        return items
 
     def done(self, seconds: float) -> None:
-        """A trial's work ended: its slot is free, whatever its packet still does."""
+        """A trial's work ended: its slot is free, whatever its packet still does.
+
+        The typical duration is the running lower quartile. A mean would grow when the
+        event loop is late, make packets smaller, and so make the loop later still.
+        """
         self.busy -= 1
-        self._mean = seconds if self._mean is None else (1 - WEIGHT) * self._mean + WEIGHT * seconds
+        if self._typical is None:
+            self._typical = seconds
+        elif seconds < self._typical:
+            self._typical *= 1 - STEP * (1 - QUARTILE)
+        else:
+            self._typical *= 1 + STEP * QUARTILE
