@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ def parse_suite(data: Any, *, place: str) -> Suite:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice and reads no dates out of texts."""
+    """Safe YAML that refuses a key given twice, and reads neither dates nor booleans out of
+    texts: ``on``, ``yes`` and ``no`` are words, as in YAML 1.2."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -79,10 +81,14 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_PLAIN_TEXT = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:bool")
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, regexp) for tag, regexp in resolvers if tag not in _PLAIN_TEXT]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 
 
 def _yaml(error: yaml.YAMLError) -> str:
