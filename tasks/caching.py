@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.context import TaskRunContext
 
 
@@ -12,3 +13,6 @@ def packet_key(context: TaskRunContext, arguments: dict[str, Any]) -> str:
     since Prefect makes a file name of it."""
     key: str = arguments["packet"].key
     return key
+
+
+PACKET_KEY = CacheKeyFnPolicy(cache_key_fn=packet_key)

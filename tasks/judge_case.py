@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prefect import task
 
-from tasks.caching import packet_key
+from tasks.caching import PACKET_KEY
 from weirbox.pipeline.driver import work_on
 from weirbox.pipeline.packets import Packet, Receipt
 
@@ -13,7 +13,7 @@ from weirbox.pipeline.packets import Packet, Receipt
     name="judge",
     task_run_name="judge · {packet.label}",
     tags=["weirbox", "judge"],
-    cache_key_fn=packet_key,
+    cache_policy=PACKET_KEY,
     persist_result=True,
     result_serializer="json",
 )

@@ -193,9 +193,10 @@ class Driver:
         return True
 
     def _open_packet(self, queue: StageQueue, items: list[Item]) -> None:
-        packet = make_packet(self._kit.run_id, self._token, queue.stage, items)
+        size = queue.packet_size
+        packet = make_packet(self._kit.run_id, self._token, queue.stage, items, shared=size > 1)
         self._open[packet.key] = OpenPacket(
-            packet, items, capacity=queue.packet_size, work=partial(self._one, queue.stage)
+            packet, items, capacity=size, work=partial(self._one, queue.stage)
         )
         self._spawn(self._run_packet(packet))
 

@@ -86,12 +86,17 @@ def build_kit(
         folder=plan.folder, read_file=_reader(database, plan), read_secret=read_secret
     )
     try:
-        return _build(plan, run_id, workshop)
+        return assemble(plan, run_id, workshop)
     except WeirboxError as error:
         raise PreflightError(str(error)) from error
 
 
-def _build(plan: Plan, run_id: str, workshop: Workshop) -> Kit:
+def assemble(plan: Plan, run_id: str, workshop: Workshop) -> Kit:
+    """Build the families of a plan in a workshop of the caller's.
+
+    Raises:
+        WeirboxError: When a part cannot be built.
+    """
     suite = plan.suite
     built = [graders.build(spec, workshop) for spec in suite.graders]
     harness = harnesses.build(suite.harness, workshop, compute_spec=suite.compute)
@@ -137,6 +142,13 @@ def preflight(kit: Kit) -> None:
     Raises:
         PreflightError: Naming every judge whose provider, price or secret is missing.
     """
+    problems = preflight_problems(kit)
+    if problems:
+        raise PreflightError("; ".join(problems))
+
+
+def preflight_problems(kit: Kit) -> list[str]:
+    """One sentence for every provider, price or secret that a judge of the kit lacks."""
     suite = kit.plan.suite
     problems: dict[str, None] = {}
     for judge in suite.judges:
@@ -154,8 +166,7 @@ def preflight(kit: Kit) -> None:
                 )
             if problem is not None:
                 problems[f"judge {judge.name!r}: {problem}"] = None
-    if problems:
-        raise PreflightError("; ".join(problems))
+    return list(problems)
 
 
 def _unpriced(kit: Kit, judge: JudgeSpec, tier: TierSpec) -> bool:

@@ -27,6 +27,8 @@ class Packet(Frozen):
         token: The driver's claim.
         key: The idempotency key over (run, stage, entry, trial, attempt) of its first trials.
         label: What a person reads.
+        shared: Whether more trials may join; its receipt then cannot be used again,
+            since no other packet has the same trials.
     """
 
     run_id: str
@@ -35,6 +37,7 @@ class Packet(Frozen):
     seqs: tuple[int, ...]
     key: str
     label: str
+    shared: bool
 
 
 class Receipt(Frozen):
@@ -55,7 +58,9 @@ class StageRunner(Protocol):
         """
 
 
-def make_packet(run_id: str, token: int, stage: Stage, items: Sequence[Item]) -> Packet:
+def make_packet(
+    run_id: str, token: int, stage: Stage, items: Sequence[Item], *, shared: bool
+) -> Packet:
     """The packet that starts with these trials."""
     tickets = [item.ticket for item in items]
     keys = [(t.entry_digest, t.trial, t.attempt) for t in tickets]
@@ -67,6 +72,7 @@ def make_packet(run_id: str, token: int, stage: Stage, items: Sequence[Item]) ->
         seqs=tuple(t.seq for t in tickets),
         key=digest([run_id, str(stage), keys]),
         label=tickets[0].name[:LABEL] + more,
+        shared=shared,
     )
 
 

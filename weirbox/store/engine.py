@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from weirbox.errors import ServiceError, UserError
 
@@ -57,25 +57,33 @@ def open_database(url: str) -> Database:
 
     Raises:
         UserError: When the URL is malformed.
-        ServiceError: When the database cannot be reached.
+        ServiceError: When the database cannot be reached or written.
     """
     try:
         database = Database(url)
         upgrade(database)
-    except ArgumentError as error:
-        raise UserError(f"WEIRBOX_DATABASE_URL is not a database URL: {error}") from None
-    except OperationalError as error:
+    except (ArgumentError, ModuleNotFoundError) as error:
+        raise UserError(
+            f"WEIRBOX_DATABASE_URL is no URL of a SQLite or PostgreSQL database: {error}"
+        ) from None
+    except (DBAPIError, OSError) as error:
         shown = make_url(url).render_as_string(hide_password=True)
-        raise ServiceError(f"the database {shown} cannot be reached: {error.orig}") from error
+        reason = error.orig if isinstance(error, DBAPIError) else error
+        raise ServiceError(f"the database {shown} cannot be used: {reason}") from error
     return database
 
 
 def upgrade(database: Database) -> None:
-    """Apply the migrations that are missing. Safe to run twice and at the same time."""
+    """Apply the migrations that are missing. Safe to run twice and at the same time.
+
+    Raises:
+        ServiceError: When the database holds migrations that this version does not know.
+    """
     if _version(database) == HEAD:
         return
     from alembic import command
     from alembic.config import Config
+    from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
@@ -83,7 +91,12 @@ def upgrade(database: Database) -> None:
         if not database.sqlite:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            raise ServiceError(
+                f"the database belongs to another version of weirbox, perhaps a newer one: {error}"
+            ) from error
 
 
 def _version(database: Database) -> str | None:

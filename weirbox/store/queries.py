@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, Select, case, func, select
 
@@ -308,40 +308,24 @@ def check_names(connection: Connection, run_id: str) -> list[str]:
     return [str(name) for name in connection.execute(statement.order_by(SCORE.c.name)).scalars()]
 
 
-class ValueKinds(NamedTuple):
-    """What the values of one check are, over a run.
-
-    Attributes:
-        kinds: bool, int, float and text, as far as they occur.
-        largest: The largest absolute value among the numbers.
-    """
-
-    kinds: frozenset[str]
-    largest: float
-
-
-def value_kinds(connection: Connection, run_id: str) -> dict[str, ValueKinds]:
-    """The types of the values of every check that was scored in a run."""
+def value_kinds(connection: Connection, run_id: str) -> dict[str, set[str]]:
+    """For every check of a run, what its values are: bool, int, float, text, and ``huge``
+    where an int does not fit into 64 bits."""
+    number = SCORE.c.value_number
     statement = (
         select(
             SCORE.c.name,
             SCORE.c.value_kind,
-            func.max(func.abs(SCORE.c.value_number)).label("largest"),
-            func.count(SCORE.c.value_number).label("finite"),
-            func.count().label("n"),
+            func.max(func.abs(number)).label("largest"),
+            (func.count() - func.count(number)).label("beyond"),
         )
         .where(SCORE.c.run_id == run_id, SCORE.c.value_kind.is_not(None))
         .group_by(SCORE.c.name, SCORE.c.value_kind)
     )
-    found: dict[str, ValueKinds] = {}
+    found: dict[str, set[str]] = {}
     for row in connection.execute(statement):
-        before = found.get(row.name, ValueKinds(frozenset(), 0.0))
-        largest = row.largest or 0.0
-        if row.value_kind == "int" and row.finite < row.n:
-            largest = float("inf")
-        found[row.name] = ValueKinds(
-            before.kinds | {row.value_kind}, max(before.largest, largest)
-        )
+        huge = row.value_kind == "int" and (row.beyond or row.largest >= 2.0**63)
+        found.setdefault(row.name, set()).update({row.value_kind, *({"huge"} if huge else ())})
     return found
 
 

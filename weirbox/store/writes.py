@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -56,18 +57,20 @@ def add(
     connection: Connection, into: Table, rows: Sequence[dict[str, Any]], *, replace: bool = False
 ) -> None:
     """Insert rows; one that is there already is replaced, or stays as it is."""
-    if not rows:
-        return
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(into)
-    keys = list(into.primary_key.columns)
-    others = {c.name: statement.excluded[c.name] for c in into.columns if c not in set(keys)}
-    others = {name: value for name, value in others.items() if name in rows[0]}
-    if replace and others:
-        statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
-    else:
-        statement = statement.on_conflict_do_nothing()
-    connection.execute(statement, list(rows))
+    if rows:
+        columns = tuple(rows[0]) if replace else ()
+        connection.execute(_insert(connection.dialect.name, into, columns), list(rows))
+
+
+@lru_cache(maxsize=64)
+def _insert(dialect: str, into: Table, replaced: tuple[str, ...]) -> Any:
+    """An insert with its conflict clause; cached, as building one costs more than running it."""
+    statement = (sqlite if dialect == "sqlite" else postgresql).insert(into)
+    keys = [column.name for column in into.primary_key.columns]
+    others = {name: statement.excluded[name] for name in replaced if name not in keys}
+    if others:
+        return statement.on_conflict_do_update(index_elements=keys, set_=others)
+    return statement.on_conflict_do_nothing()
 
 
 def lock_rows(connection: Connection, statement: Any) -> Any:

@@ -1,143 +1,59 @@
-"""Reads for the dashboard: runs and trials in pages, one case in full, counts for charts.
-
-Nothing here can write: `open_reader` makes every connection refuse to. Lists are paged in
-SQL and their texts are cut there, so that no page grows with a run or with a case id.
-"""
+"""Runs in pages, and what one run's trials come to in groups and distributions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, and_, event, func, inspect, select, text
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy import Connection, and_, case, func, select
 
-from weirbox.domain.case import Case
-from weirbox.domain.run import RunSummary
-from weirbox.domain.score import JudgeCall, Proposal, Score, Value
-from weirbox.domain.trace import Observation
+from weirbox.domain.score import Value
 from weirbox.domain.words import ScoreState
-from weirbox.errors import NotPossible, ServiceError, UserError
-from weirbox.store import queries
 from weirbox.store.claims import CLAIM
-from weirbox.store.engine import HEAD, Database
 from weirbox.store.rows import column_value
 from weirbox.store.types import utc_now
+from weirbox.store.views import EVENTS_SHOWN, GROUPS_SHOWN, TEXT_SHOWN
 from weirbox.store.writes import EVENT, RUN, SCORE, TRIAL
 
-TEXT_SHOWN = 200
-"""Characters of a case id, category or message that a list shows."""
 
-GROUPS_SHOWN = 50
-"""Groups (errors, categories, values) that a chart or table lists, the largest first."""
+class RunKey(NamedTuple):
+    """A run, and when it was finalized: what is known of it from then on stays the same."""
 
-EVENTS_SHOWN = 200
-"""Entries of a run's timeline that are listed, the latest."""
+    run_id: str
+    finalized_at: datetime | None
 
 
-# --- connecting -------------------------------------------------------------------
-
-
-def open_reader(url: str) -> Database | None:
-    """Connect without ever writing: not even a schema, or an empty file, is made.
-
-    Returns:
-        None where there is no store yet.
-
-    Raises:
-        UserError: When the URL is malformed.
-        NotPossible: When the schema is of another version.
-        ServiceError: When the database cannot be reached.
-    """
-    try:
-        parsed = make_url(url)
-        file = parsed.database if parsed.get_backend_name() == "sqlite" else None
-        if file and not Path(file).exists():
-            return None
-        database = Database(url)
-        event.listen(database.engine, "connect", _refuse_writes(database.engine))
-        found = _schema(database)
-    except ArgumentError as error:
-        raise UserError(f"WEIRBOX_DATABASE_URL is not a database URL: {error}") from None
-    except OperationalError as error:
-        shown = make_url(url).render_as_string(hide_password=True)
-        raise ServiceError(f"the database {shown} cannot be reached: {error.orig}") from error
-    if found is None:
-        database.close()
-        return None
-    if found != HEAD:
-        database.close()
-        raise NotPossible(
-            f"the store's schema is {found!r} and this weirbox reads {HEAD!r}; "
-            "any weirbox command of the newer version upgrades it, such as: weirbox list"
-        )
-    return database
-
-
-def _refuse_writes(engine: Engine) -> Any:
-    sqlite = engine.dialect.name == "sqlite"
-
-    def prepare(raw: Any, _: Any) -> None:
-        if sqlite:
-            raw.execute("PRAGMA query_only=ON")
-        else:
-            raw.read_only = True
-
-    return prepare
-
-
-def _schema(database: Database) -> str | None:
-    with database.read() as connection:
-        if not inspect(connection).has_table("alembic_version"):
-            return None
-        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-
-
-# --- runs -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RunPage:
-    """One page of runs, newest first.
-
-    Attributes:
-        total: Runs on all pages.
-    """
-
-    runs: tuple[RunSummary, ...]
-    total: int
+def count_runs(connection: Connection, *, suite: str | None = None) -> int:
+    """How many runs there are, of one suite or of all."""
+    statement = select(func.count()).select_from(RUN)
+    if suite is not None:
+        statement = statement.where(RUN.c.suite == suite)
+    return int(connection.execute(statement).scalar_one())
 
 
 def run_page(
     connection: Connection, *, suite: str | None = None, page: int = 1, size: int = 25
-) -> RunPage:
-    """The runs of one page; pages are numbered from 1, and one past the end is empty."""
-    fits = RUN.c.suite == suite if suite is not None else RUN.c.id.is_not(None)
-    total = connection.execute(select(func.count()).where(fits)).scalar_one()
-    statement = (
-        select(RUN.c.id)
-        .where(fits)
-        .order_by(RUN.c.created_at.desc(), RUN.c.id.desc())
-        .limit(size)
-        .offset((page - 1) * size)
-    )
-    ids = list(connection.execute(statement).scalars())
-    return RunPage(tuple(queries.summary(connection, run_id) for run_id in ids), total)
+) -> list[RunKey]:
+    """The runs of one page, newest first; pages are numbered from 1."""
+    statement = select(RUN.c.id, RUN.c.finalized_at)
+    if suite is not None:
+        statement = statement.where(RUN.c.suite == suite)
+    statement = statement.order_by(RUN.c.created_at.desc(), RUN.c.id.desc())
+    rows = connection.execute(statement.limit(size).offset((page - 1) * size))
+    return [RunKey(*row) for row in rows]
+
+
+def run_key(connection: Connection, run_id: str) -> RunKey | None:
+    """A run by its full id, or None."""
+    row = connection.execute(select(RUN.c.id, RUN.c.finalized_at).where(RUN.c.id == run_id)).first()
+    return RunKey(*row) if row is not None else None
 
 
 def suites(connection: Connection) -> list[str]:
     """The names of all suites that have a run."""
     return list(connection.execute(select(RUN.c.suite).distinct().order_by(RUN.c.suite)).scalars())
-
-
-def finalized_at(connection: Connection, run_id: str) -> datetime | None:
-    """When a run was finalized: what is known of it from then on stays the same."""
-    return connection.execute(select(RUN.c.finalized_at).where(RUN.c.id == run_id)).scalar()
 
 
 @dataclass(frozen=True)
@@ -162,7 +78,9 @@ def activity(connection: Connection, run_id: str) -> Activity:
     ).scalar_one()
     ends = connection.execute(
         select(
-            func.max(TRIAL.c.executed_at), func.max(TRIAL.c.judged_at), func.max(TRIAL.c.exported_at)
+            func.max(TRIAL.c.executed_at),
+            func.max(TRIAL.c.judged_at),
+            func.max(TRIAL.c.exported_at),
         ).where(TRIAL.c.run_id == run_id)
     ).one()
     return Activity(drivers, max((end for end in ends if end is not None), default=None))
@@ -313,18 +231,16 @@ def _ranges(connection: Connection, scored: Any, bins: int) -> list[Slice]:
             select(number, func.count()).where(finite).group_by(number).order_by(number)
         )
         return [Slice(f"{value:.6g}", count, value, value) for value, count in found]
-    width = (high - low) / bins
-    place = func.floor((number - low) / width)
-    counts: dict[int, int] = {}
-    for index, count in connection.execute(
-        select(place, func.count()).where(finite).group_by(place)
-    ):
-        index = min(int(index), bins - 1)  # the highest value belongs to the last range
-        counts[index] = counts.get(index, 0) + count
+    width = high / bins - low / bins  # high - low may be too great for a float
     edges = [low + width * index for index in range(bins)] + [high]
+    starts, ends = edges[:-1], edges[1:]
+    within = [and_(number >= start, number < end) for start, end in zip(starts, ends, strict=True)]
+    within[-1] = number >= starts[-1]  # the highest value belongs to the last range
+    sums = [func.sum(case((condition, 1), else_=0)) for condition in within]
+    counts = connection.execute(select(*sums).where(finite)).one()
     return [
-        Slice(f"{start:.4g} to {end:.4g}", counts.get(index, 0), start, end)
-        for index, (start, end) in enumerate(zip(edges, edges[1:], strict=False))
+        Slice(f"{start:.4g} to {end:.4g}", int(count), start, end)
+        for start, end, count in zip(starts, ends, counts, strict=True)
     ]
 
 

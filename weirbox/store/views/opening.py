@@ -1,0 +1,77 @@
+"""A connection to the store that refuses to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, event, inspect, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
+
+from weirbox.errors import NotPossible, ServiceError, UserError
+from weirbox.store.engine import HEAD, Database
+
+
+def open_reader(url: str) -> Database | None:
+    """Connect without ever writing: not even a schema, or an empty file, is made.
+
+    Returns:
+        None where there is no store yet.
+
+    Raises:
+        UserError: When the URL is malformed.
+        NotPossible: When the schema is of another version.
+        ServiceError: When the database cannot be reached.
+    """
+    try:
+        parsed = make_url(url)
+        file = parsed.database if parsed.get_backend_name() == "sqlite" else None
+        if file and not Path(file).exists():
+            return None
+        database = Database(url)
+        event.listen(database.engine, "connect", _refuse_writes(database.engine))
+        found = _schema(database)
+    except ArgumentError as error:
+        raise UserError(f"WEIRBOX_DATABASE_URL is not a database URL: {error}") from None
+    except OperationalError as error:
+        raise ServiceError(
+            f"the database {shown_url(url)} cannot be reached: {error.orig}"
+        ) from error
+    if found is None:
+        database.close()
+        return None
+    if found != HEAD:
+        database.close()
+        raise NotPossible(
+            f"the store's schema is {found!r} and this weirbox reads {HEAD!r}; "
+            "any weirbox command of the newer version upgrades it, such as: weirbox list"
+        )
+    return database
+
+
+def shown_url(url: str) -> str:
+    """A database's URL without its password."""
+    return make_url(url).render_as_string(hide_password=True)
+
+
+def _refuse_writes(engine: Engine) -> Any:
+    sqlite = engine.dialect.name == "sqlite"
+
+    def prepare(raw: Any, _: Any) -> None:
+        if sqlite:
+            raw.execute("PRAGMA query_only=ON")
+        else:
+            raw.read_only = True
+
+    return prepare
+
+
+def _schema(database: Database) -> str | None:
+    with database.read() as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+__all__ = ["Database", "open_reader", "shown_url"]
