@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weirbox.domain.run import Progress, RunSummary
 from weirbox.domain.spec import Suite
 from weirbox.domain.words import RunKind, RunStatus
-from weirbox.errors import NotPossible
+from weirbox.errors import NotPossible, ServiceError
 from weirbox.pipeline.driver import DirectRunner, Driver
 from weirbox.pipeline.planning import Planned, Selection, plan_run
 from weirbox.pipeline.running import drive_run, reap_dead
@@ -245,6 +245,9 @@ async def _drive_with_prefect(
 
     services = Services(runtime.settings.home)
     server = await asyncio.to_thread(prepare_client, services)
+    import httpx
+    from prefect.exceptions import PrefectException
+
     from flows import evaluate_run as flow_module
     from flows.requests import EvaluateRequest
 
@@ -252,9 +255,20 @@ async def _drive_with_prefect(
         await asyncio.to_thread(services.wait, server, "/api/health")
     token = flow_module.on_driver.set(watch)
     try:
-        await flow_module.evaluate_run(EvaluateRequest(run_id=run_id), return_state=True)
+        state = await flow_module.evaluate_run(EvaluateRequest(run_id=run_id), return_state=True)
+    except (RuntimeError, PrefectException, httpx.HTTPError) as error:
+        raise ServiceError(
+            f"Prefect failed: {error}; the run goes on with: weirbox resume {run_id} "
+            "(or, without Prefect, with --engine direct)"
+        ) from error
     finally:
         flow_module.on_driver.reset(token)
+    with runtime.database.read() as connection:
+        found = queries.summary(connection, run_id)
+    if state.is_failed() or state.is_crashed():
+        fault = await state.aresult(raise_on_failure=False)
+        if isinstance(fault, Exception) and (found.finalizing or not found.status.terminal):
+            raise fault
 
 
 def _blocking(work: Coroutine[Any, Any, Run]) -> Run:

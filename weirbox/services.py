@@ -130,7 +130,7 @@ class Services:
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if _answers(service.url + path):
+            if answers(service.url + path):
                 return
             if not service.alive:
                 raise ServiceError(f"{service.name} ended while starting:\n{self._tail(service)}")
@@ -192,8 +192,10 @@ def prepare_client(services: Services) -> Service | None:
     """
     for name, value in CLIENT_ENV.items():
         os.environ.setdefault(name, value)
-    if configured_api_url() is not None:
-        return None
+    configured = configured_api_url()
+    if configured is not None:
+        found = services.get("prefect")
+        return found if found is not None and configured == f"{found.url}/api" else None
     server = services.start_prefect()
     os.environ["PREFECT_API_URL"] = f"{server.url}/api"
     os.environ.setdefault("PREFECT_HOME", str(services.prefect_home))
@@ -208,9 +210,10 @@ def free_port() -> int:
         return port
 
 
-def _answers(url: str) -> bool:
+def answers(url: str, *, through_proxy: bool = False) -> bool:
+    """Whether anything but a server error comes back from an address."""
     try:
-        return httpx.get(url, timeout=2.0, trust_env=False).status_code < 500
+        return httpx.get(url, timeout=2.0, trust_env=through_proxy).status_code < 500
     except httpx.HTTPError:
         return False
 

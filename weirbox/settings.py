@@ -19,7 +19,7 @@ class Settings(BaseSettings):
         dashboard_url: Where people reach the dashboard; for links.
     """
 
-    model_config = SettingsConfigDict(env_prefix="WEIRBOX_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="WEIRBOX_", extra="ignore", env_ignore_empty=True)
 
     home: Path = Field(default_factory=lambda: Path.home() / ".weirbox")
     database_url: str | None = None
