@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
-
 from weirbox.store import queries
+from weirbox.store.engine import Connection
 from weirbox.store.rows import column_value
 
 if TYPE_CHECKING:

@@ -8,11 +8,8 @@ not by the trials: rows are grouped in SQL or streamed in batches.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
-
-from sqlalchemy import Connection, case, func, select, update
 
 from weirbox import sinks
 from weirbox.domain.run import RunSummary
@@ -23,20 +20,12 @@ from weirbox.stats.aggregate import MetricAccumulator
 from weirbox.stats.headline import headline
 from weirbox.stats.intervals import wilson
 from weirbox.stats.numeric import EXACT_VALUES, NumberStream, NumberSummary
-from weirbox.store import queries
-from weirbox.store.engine import Database
-from weirbox.store.rows import column_value
-from weirbox.store.types import to_usd, utc_now
-from weirbox.store.writes import CALL, EXPORT, METRIC, RUN, SCORE, SCORECARD, TRIAL, add, note
-
-ERRORS_SHOWN = 20
-"""Groups of errors that a scorecard lists, the largest first."""
+from weirbox.store import aggregates, queries
+from weirbox.store.engine import Connection, Database
+from weirbox.store.writes import note
 
 LEVEL = 0.95
 """The level of every interval in a scorecard."""
-
-MESSAGE_SHOWN = 300
-"""Characters of an error message that tell one group of errors from another."""
 
 
 def finalize(database: Database, run_id: str) -> dict[str, Any]:
@@ -53,18 +42,7 @@ def finalize(database: Database, run_id: str) -> dict[str, Any]:
         body = _scorecard(connection, run_id)
     with database.write() as connection:
         _refuse_unless_completed(connection, run_id)
-        add(
-            connection,
-            SCORECARD,
-            [{"run_id": run_id, "body": body, "at": utc_now()}],
-            replace=True,
-        )
-        add(connection, METRIC, _metric_rows(run_id, body), replace=True)
-        stamped = connection.execute(
-            update(RUN)
-            .where(RUN.c.id == run_id, RUN.c.finalized_at.is_(None))
-            .values(finalized_at=utc_now())
-        ).rowcount
+        stamped = aggregates.save_scorecard(connection, run_id, body, _metric_rows(body))
         if stamped:
             note(connection, run_id, kind="finalized", message=_sentence(body))
     return body
@@ -132,12 +110,12 @@ def _scorecard(connection: Connection, run_id: str) -> dict[str, Any]:
             "usd": run.cost_usd,
             "calls": run.calls,
             "unpriced_calls": run.unpriced_calls,
-            "by_tier_and_model": _costs(connection, run_id),
+            "by_tier_and_model": aggregates.costs(connection, run_id),
         },
         "seconds": _durations(connection, run_id),
-        "categories": _categories(connection, run_id),
-        "errors": _errors(connection, run_id),
-        "exports": _exports(connection, run_id),
+        "categories": aggregates.categories(connection, run_id),
+        "errors": aggregates.errors(connection, run_id),
+        "exports": aggregates.exports(connection, run_id),
     }
 
 
@@ -156,7 +134,7 @@ def _pass_rate(run: RunSummary) -> dict[str, Any] | None:
 
 def _metrics(connection: Connection, run_id: str) -> dict[str, Any]:
     accumulators: dict[str, MetricAccumulator] = {}
-    for name, row in _grouped_scores(connection, run_id):
+    for name, row in aggregates.grouped_scores(connection, run_id):
         accumulator = accumulators.setdefault(name, MetricAccumulator(name))
         accumulator.add_many((row,))
     summaries = {name: accumulators[name].summary() for name in sorted(accumulators)}
@@ -164,61 +142,6 @@ def _metrics(connection: Connection, run_id: str) -> dict[str, Any]:
         name: summary.model_dump(mode="json") | {"headline": headline(summary)}
         for name, summary in summaries.items()
     }
-
-
-def _grouped_scores(connection: Connection, run_id: str) -> Iterator[tuple[str, Any]]:
-    columns = (
-        *(SCORE.c.name, SCORE.c.state, SCORE.c.reason, SCORE.c.value_kind),
-        *(SCORE.c.value_number, SCORE.c.value_text, SCORE.c.passed),
-    )
-    statement = (
-        select(*columns, func.count().label("n"))
-        .where(SCORE.c.run_id == run_id)
-        .group_by(*columns)
-        .execution_options(yield_per=1000)
-    )
-    for row in connection.execute(statement):
-        value = column_value(row.value_kind, row.value_number, row.value_text)
-        yield row.name, (row.state, row.reason, value, row.passed, None, row.n)
-
-
-def _costs(connection: Connection, run_id: str) -> list[dict[str, Any]]:
-    statement = (
-        select(
-            CALL.c.tier,
-            CALL.c.provider,
-            CALL.c.model,
-            func.count().label("calls"),
-            func.sum(case((CALL.c.cached, 1), else_=0)).label("cached"),
-            func.sum(case((CALL.c.ok, 0), else_=1)).label("failed"),
-            func.sum(case((CALL.c.cost_nusd.is_(None), 1), else_=0)).label("unpriced"),
-            func.sum(CALL.c.input_tokens).label("input_tokens"),
-            func.sum(CALL.c.output_tokens).label("output_tokens"),
-            func.coalesce(func.sum(CALL.c.cost_nusd), 0).label("nusd"),
-        )
-        .where(CALL.c.run_id == run_id)
-        .group_by(CALL.c.tier, CALL.c.provider, CALL.c.model)
-        .order_by(CALL.c.tier, CALL.c.provider, CALL.c.model)
-    )
-    return [
-        {
-            "tier": row.tier,
-            "provider": row.provider,
-            "model": row.model,
-            "calls": row.calls,
-            "cached": int(row.cached),
-            "failed": int(row.failed),
-            "unpriced": int(row.unpriced),
-            "input_tokens": _whole(row.input_tokens),
-            "output_tokens": _whole(row.output_tokens),
-            "usd": to_usd(int(row.nusd)),
-        }
-        for row in connection.execute(statement)
-    ]
-
-
-def _whole(number: Any) -> int | None:
-    return None if number is None else int(number)
 
 
 _SPANS = {
@@ -261,58 +184,12 @@ def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
     return None if begin is None or end is None else (end - begin).total_seconds()
 
 
-def _categories(connection: Connection, run_id: str) -> dict[str, dict[str, int]]:
-    statement = (
-        select(TRIAL.c.category, TRIAL.c.verdict, func.count().label("n"))
-        .where(TRIAL.c.run_id == run_id, TRIAL.c.category.is_not(None))
-        .group_by(TRIAL.c.category, TRIAL.c.verdict)
-        .order_by(TRIAL.c.category)
-    )
-    found: dict[str, dict[str, int]] = {}
-    for row in connection.execute(statement):
-        found.setdefault(row.category, {"pass": 0, "fail": 0, "none": 0})[row.verdict] = row.n
-    return found
-
-
-def _errors(connection: Connection, run_id: str) -> list[dict[str, Any]]:
-    message = func.substr(TRIAL.c.error_message, 1, MESSAGE_SHOWN)
-    statement = (
-        select(
-            TRIAL.c.error_stage,
-            TRIAL.c.error_kind,
-            message.label("message"),
-            func.count().label("n"),
-        )
-        .where(TRIAL.c.run_id == run_id, TRIAL.c.error_kind.is_not(None))
-        .group_by(TRIAL.c.error_stage, TRIAL.c.error_kind, message)
-        .order_by(func.count().desc(), message)
-        .limit(ERRORS_SHOWN)
-    )
-    return [
-        {"stage": row.error_stage, "kind": row.error_kind, "message": row.message, "trials": row.n}
-        for row in connection.execute(statement)
-    ]
-
-
-def _exports(connection: Connection, run_id: str) -> dict[str, dict[str, int]]:
-    statement = (
-        select(EXPORT.c.sink, EXPORT.c.status, func.count().label("n"))
-        .where(EXPORT.c.run_id == run_id)
-        .group_by(EXPORT.c.sink, EXPORT.c.status)
-    )
-    found: dict[str, Counter[str]] = {}
-    for row in connection.execute(statement):
-        found.setdefault(row.sink, Counter())[row.status] += row.n
-    return {sink: dict(sorted(counts.items())) for sink, counts in sorted(found.items())}
-
-
-def _metric_rows(run_id: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+def _metric_rows(body: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for name, metric in body["metrics"].items():
         passes, numbers = metric["passes"], metric["numbers"]
         rows.append(
             {
-                "run_id": run_id,
                 "name": name,
                 "rate": passes["rate"] if passes else None,
                 "mean": numbers["mean"] if numbers else None,

@@ -7,11 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from weirbox.domain.words import RunStatus
 from weirbox.store import claims, queries
-from weirbox.store.engine import Database
+from weirbox.store.engine import Database, DatabaseTrouble
 
 WATCH_S = 1.0
 """How often the run's status is looked at: how soon a cancelled run stops starting things."""
@@ -65,7 +63,7 @@ class Lease:
                         return
                 with self._database.read() as connection:
                     status = queries.status_of(connection, self._run_id)
-            except SQLAlchemyError as error:
+            except DatabaseTrouble as error:
                 log.warning("run %s: the claim could not be renewed: %s", self._run_id, error)
                 continue
             if status.terminal:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
-
 from weirbox import rules
 from weirbox.datasets import Scan, open_dataset
 from weirbox.domain.case import Case
@@ -22,11 +20,11 @@ from weirbox.domain.template import Missing, lookup
 from weirbox.domain.words import RunKind, RunStatus, ScoreState, TrialStage, Verdict
 from weirbox.errors import PlanError
 from weirbox.pipeline.freezing import FrozenSuite, freeze
-from weirbox.store import queries
-from weirbox.store.engine import Database
+from weirbox.store import plans, queries
+from weirbox.store.engine import Connection, Database
 from weirbox.store.rows import case_key, pack, pack_case
 from weirbox.store.types import to_nano, utc_now
-from weirbox.store.writes import PAYLOAD, RUN, TRIAL, add, change_status, note
+from weirbox.store.writes import change_status, note
 
 BATCH = 500
 """Cases per insert: bounds the memory of planning."""
@@ -137,11 +135,7 @@ def _listed(cases: Iterable[Case], wanted: tuple[str, ...]) -> Iterator[Case]:
 
 
 def _changed_since(connection: Connection, cases: Iterable[Case], run: str) -> Iterator[Case]:
-    run_id = queries.find_run_id(connection, run)
-    statement = select(TRIAL.c.case_key, TRIAL.c.case_digest).where(
-        TRIAL.c.run_id == run_id, TRIAL.c.trial == 1
-    )
-    known = {row.case_key: row.case_digest for row in connection.execute(statement)}
+    known = queries.case_digests(connection, queries.find_run_id(connection, run))
     for case in cases:
         if known.get(case_key(case.id)) != pack_case(case)[0]:
             yield case
@@ -178,9 +172,8 @@ class _CaseFreezer:
 
     def flush(self) -> None:
         """Write what has gathered."""
-        add(self._connection, PAYLOAD, self._payloads)
-        if self._trials:
-            self._connection.execute(insert(TRIAL), self._trials)
+        plans.add_payloads(self._connection, self._payloads)
+        plans.insert_trials(self._connection, self._trials)
         self._payloads, self._trials = [], []
 
     def _row(self, case: Case, digest: str, trial: int) -> dict[str, Any]:
@@ -229,8 +222,8 @@ def _insert_run(
     selection: Selection,
     supersede_key: str | None,
 ) -> None:
-    connection.execute(
-        insert(RUN),
+    plans.insert_run(
+        connection,
         {
             "id": run_id,
             "suite": suite.suite,
@@ -274,16 +267,14 @@ def _write_plan(
     )
     digest, body = pack(plan.model_dump(mode="json"))
     contents = [{"digest": d, "body": c} for d, c in sorted(frozen.contents.items())]
-    add(connection, PAYLOAD, [{"digest": digest, "body": body}, *contents])
-    connection.execute(
-        update(RUN)
-        .where(RUN.c.id == run_id)
-        .values(
-            plan=digest,
-            planned=freezer.trials,
-            dataset_name=scan.version.name,
-            dataset_digest=scan.version.digest,
-        )
+    plans.add_payloads(connection, [{"digest": digest, "body": body}, *contents])
+    plans.set_plan(
+        connection,
+        run_id,
+        plan=digest,
+        planned=freezer.trials,
+        dataset_name=scan.version.name,
+        dataset_digest=scan.version.digest,
     )
     note(connection, run_id, kind="planned", message=_planned(selection, freezer, scan))
     for warning in scan.version.warnings:

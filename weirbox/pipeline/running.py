@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from sqlalchemy import func, select
-
 from weirbox.domain.seams import ReadSecret
-from weirbox.domain.words import RunStatus, TrialStage
+from weirbox.domain.words import RunStatus
 from weirbox.errors import PreflightError
 from weirbox.pipeline.driver import Driver, End
 from weirbox.pipeline.finalizing import run_header
@@ -22,7 +20,7 @@ from weirbox.pipeline.packets import StageRunner
 from weirbox.settings import Settings
 from weirbox.store import claims, queries
 from weirbox.store.engine import Database
-from weirbox.store.writes import TRIAL, change_status, note
+from weirbox.store.writes import change_status, note
 
 POLL_S = 0.5
 """Pause before looking again at trials that other drivers hold."""
@@ -102,10 +100,7 @@ def run_url(settings: Settings, run_id: str) -> str:
 def complete_if_done(database: Database, run_id: str) -> RunStatus:
     """Complete a run whose trials are all done; safe to run twice and at the same time."""
     with database.write() as connection:
-        open_trials = connection.execute(
-            select(func.count()).where(TRIAL.c.run_id == run_id, TRIAL.c.stage != TrialStage.DONE)
-        ).scalar_one()
-        if not open_trials:
+        if not queries.open_trials(connection, run_id):
             change_status(connection, run_id, to=RunStatus.COMPLETED, frm=(RunStatus.RUNNING,))
         return queries.status_of(connection, run_id)
 

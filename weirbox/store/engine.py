@@ -9,15 +9,20 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from weirbox.errors import ServiceError, UserError
+
+__all__ = ["Connection", "Database", "DatabaseTrouble", "open_database", "upgrade"]
 
 HEAD = "0001"
 """The newest migration; `upgrade` compares it before it loads Alembic."""
 
 BUSY_MS = 30_000
 """How long SQLite waits for another process's write."""
+
+DatabaseTrouble = SQLAlchemyError
+"""What a caller outside the store catches when the database fails."""
 
 _WRITE = "weirbox_write"
 _MIGRATION_LOCK = 0x77656972  # any constant: PostgreSQL's advisory lock for migrations

@@ -210,6 +210,22 @@ def _summary(run: Any, counts: Any, held: Any, unpriced: Any, card: Any) -> RunS
     )
 
 
+def open_trials(connection: Connection, run_id: str) -> int:
+    """How many trials still have a stage to go through."""
+    statement = select(func.count()).where(
+        TRIAL.c.run_id == run_id, TRIAL.c.stage != TrialStage.DONE
+    )
+    return int(connection.execute(statement).scalar_one())
+
+
+def case_digests(connection: Connection, run_id: str) -> dict[str, str]:
+    """The content of every case of a run, by the case's key."""
+    statement = select(TRIAL.c.case_key, TRIAL.c.case_digest).where(
+        TRIAL.c.run_id == run_id, TRIAL.c.trial == 1
+    )
+    return {row.case_key: row.case_digest for row in connection.execute(statement)}
+
+
 # --- trials ---------------------------------------------------------------------
 
 

@@ -1,0 +1,144 @@
+"""Aggregates over a run's rows, grouped in SQL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Connection, case, func, select, update
+
+from weirbox.store.rows import column_value
+from weirbox.store.types import to_usd, utc_now
+from weirbox.store.writes import CALL, EXPORT, METRIC, RUN, SCORE, SCORECARD, TRIAL, add
+
+ERRORS_SHOWN = 20
+"""Groups of errors that a scorecard lists, the largest first."""
+
+MESSAGE_SHOWN = 300
+"""Characters of an error message that tell one group of errors from another."""
+
+
+def grouped_scores(connection: Connection, run_id: str) -> Iterator[tuple[str, Any]]:
+    """Equal scores with their number, as `(name, (state, reason, value, passed, None, n))`."""
+    columns = (
+        *(SCORE.c.name, SCORE.c.state, SCORE.c.reason, SCORE.c.value_kind),
+        *(SCORE.c.value_number, SCORE.c.value_text, SCORE.c.passed),
+    )
+    statement = (
+        select(*columns, func.count().label("n"))
+        .where(SCORE.c.run_id == run_id)
+        .group_by(*columns)
+        .execution_options(yield_per=1000)
+    )
+    for row in connection.execute(statement):
+        value = column_value(row.value_kind, row.value_number, row.value_text)
+        yield row.name, (row.state, row.reason, value, row.passed, None, row.n)
+
+
+def costs(connection: Connection, run_id: str) -> list[dict[str, Any]]:
+    """What judges cost, by tier, provider and model."""
+    statement = (
+        select(
+            CALL.c.tier,
+            CALL.c.provider,
+            CALL.c.model,
+            func.count().label("calls"),
+            func.sum(case((CALL.c.cached, 1), else_=0)).label("cached"),
+            func.sum(case((CALL.c.ok, 0), else_=1)).label("failed"),
+            func.sum(case((CALL.c.cost_nusd.is_(None), 1), else_=0)).label("unpriced"),
+            func.sum(CALL.c.input_tokens).label("input_tokens"),
+            func.sum(CALL.c.output_tokens).label("output_tokens"),
+            func.coalesce(func.sum(CALL.c.cost_nusd), 0).label("nusd"),
+        )
+        .where(CALL.c.run_id == run_id)
+        .group_by(CALL.c.tier, CALL.c.provider, CALL.c.model)
+        .order_by(CALL.c.tier, CALL.c.provider, CALL.c.model)
+    )
+    return [
+        {
+            "tier": row.tier,
+            "provider": row.provider,
+            "model": row.model,
+            "calls": row.calls,
+            "cached": int(row.cached),
+            "failed": int(row.failed),
+            "unpriced": int(row.unpriced),
+            "input_tokens": _whole(row.input_tokens),
+            "output_tokens": _whole(row.output_tokens),
+            "usd": to_usd(int(row.nusd)),
+        }
+        for row in connection.execute(statement)
+    ]
+
+
+def _whole(number: Any) -> int | None:
+    return None if number is None else int(number)
+
+
+def categories(connection: Connection, run_id: str) -> dict[str, dict[str, int]]:
+    """Verdict counts by category."""
+    statement = (
+        select(TRIAL.c.category, TRIAL.c.verdict, func.count().label("n"))
+        .where(TRIAL.c.run_id == run_id, TRIAL.c.category.is_not(None))
+        .group_by(TRIAL.c.category, TRIAL.c.verdict)
+        .order_by(TRIAL.c.category)
+    )
+    found: dict[str, dict[str, int]] = {}
+    for row in connection.execute(statement):
+        found.setdefault(row.category, {"pass": 0, "fail": 0, "none": 0})[row.verdict] = row.n
+    return found
+
+
+def errors(connection: Connection, run_id: str) -> list[dict[str, Any]]:
+    """The most frequent errors, by stage, kind and message."""
+    message = func.substr(TRIAL.c.error_message, 1, MESSAGE_SHOWN)
+    statement = (
+        select(
+            TRIAL.c.error_stage,
+            TRIAL.c.error_kind,
+            message.label("message"),
+            func.count().label("n"),
+        )
+        .where(TRIAL.c.run_id == run_id, TRIAL.c.error_kind.is_not(None))
+        .group_by(TRIAL.c.error_stage, TRIAL.c.error_kind, message)
+        .order_by(func.count().desc(), message)
+        .limit(ERRORS_SHOWN)
+    )
+    return [
+        {"stage": row.error_stage, "kind": row.error_kind, "message": row.message, "trials": row.n}
+        for row in connection.execute(statement)
+    ]
+
+
+def exports(connection: Connection, run_id: str) -> dict[str, dict[str, int]]:
+    """Export counts by sink and status."""
+    statement = (
+        select(EXPORT.c.sink, EXPORT.c.status, func.count().label("n"))
+        .where(EXPORT.c.run_id == run_id)
+        .group_by(EXPORT.c.sink, EXPORT.c.status)
+    )
+    found: dict[str, Counter[str]] = {}
+    for row in connection.execute(statement):
+        found.setdefault(row.sink, Counter())[row.status] += row.n
+    return {sink: dict(sorted(counts.items())) for sink, counts in sorted(found.items())}
+
+
+def save_scorecard(
+    connection: Connection, run_id: str, body: dict[str, Any], metrics: list[dict[str, Any]]
+) -> bool:
+    """Replace a run's aggregates, and stamp it where it has no stamp; safe to run twice.
+
+    Args:
+        metrics: Rows of the metric table, without the run.
+
+    Returns:
+        Whether this call stamped the run.
+    """
+    now = utc_now()
+    add(connection, SCORECARD, [{"run_id": run_id, "body": body, "at": now}], replace=True)
+    add(connection, METRIC, [{"run_id": run_id, **row} for row in metrics], replace=True)
+    stamped = connection.execute(
+        update(RUN).where(RUN.c.id == run_id, RUN.c.finalized_at.is_(None)).values(finalized_at=now)
+    ).rowcount
+    return bool(stamped)
