@@ -1,0 +1,1 @@
+"""The Streamlit dashboard: it reads the store and writes nothing."""

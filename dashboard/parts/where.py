@@ -1,0 +1,64 @@
+"""Which run and trial a page is about: the URL says it, and the session remembers it.
+
+Navigation by the menu drops a URL's parameters; the session puts them back, so that the
+address of what is shown is always a permalink.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import streamlit as st
+
+from dashboard.parts.store import no_run_yet, read_now
+from dashboard.parts.text import notice
+from weirbox.errors import NotPossible
+from weirbox.store import queries
+from weirbox.store.views.runs import RunKey, count_runs, run_key
+
+RUN_PAGE = "views/run.py"
+CASES_PAGE = "views/cases.py"
+CASE_PAGE = "views/case.py"
+RUNS_PAGE = "views/runs.py"
+
+
+def run_or_stop() -> RunKey:
+    """The run that the URL or the session names, else the newest one."""
+    asked = st.query_params.get("run") or st.session_state.get("run") or "latest"
+    try:
+        run_id = read_now(queries.find_run_id, asked)
+    except NotPossible as error:
+        if not read_now(count_runs):
+            no_run_yet()
+            st.stop()
+        st.session_state.pop("run", None)
+        _stop(str(error))
+    if st.session_state.get("run") != run_id:
+        st.session_state["run"] = run_id
+        st.session_state.pop("seq", None)
+    if st.query_params.get("run") != run_id:
+        st.query_params["run"] = run_id
+    found = read_now(run_key, run_id)
+    if found is None:
+        _stop(f"run {run_id!r} is gone")
+    return found
+
+
+def seq_or_stop() -> int:
+    """The trial that the URL or the session names, else the run's first one."""
+    asked = st.query_params.get("seq", st.session_state.get("seq", 0))
+    try:
+        seq = int(asked)
+    except ValueError:
+        _stop(f"seq {asked!r} is not a number; cases are numbered from 0")
+    st.session_state["seq"] = seq
+    if st.query_params.get("seq") != str(seq):
+        st.query_params["seq"] = str(seq)
+    return seq
+
+
+def _stop(text: str) -> NoReturn:
+    notice("⚠ Not found", text)
+    st.page_link(RUNS_PAGE, label="To the list of runs")
+    st.stop()
+    raise AssertionError("st.stop ends the script")

@@ -1,0 +1,1 @@
+"""The pages, each a script that `dashboard/app.py` runs."""
