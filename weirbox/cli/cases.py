@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from weirbox.cli.wording import cut, grid, span, text, usd, word
+from weirbox.cli.wording import cut, facts, grid, span, text, usd, word
 from weirbox.domain.base import canonical_json
 from weirbox.errors import NotPossible
 from weirbox.result_files import jsonable
@@ -172,4 +172,4 @@ def _block(name: str, value: Any) -> Iterator[RenderableType]:
         yield Text(name, style="dim")
         yield Padding(text(shown), (0, 0, 0, 2))
     else:
-        yield Text.assemble((f"{name:<12}", "dim"), text(shown))
+        yield facts([(name, shown)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import signal
 import threading
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from weirbox.settings import Settings
 
 
+QUIET = "CRITICAL"
+"""What Prefect may log here: errors that end a run are told once, by the command."""
+
+
 @dataclass(frozen=True)
 class PrefectServer:
     """The Prefect server that a run will be shown in, while it may still be starting."""
@@ -42,6 +47,7 @@ class PrefectServer:
         """Have the server start, and the flows load, while the caller goes on."""
         from weirbox.services import Services, prepare_client
 
+        os.environ.setdefault("PREFECT_LOGGING_LEVEL", QUIET)
         services = Services(settings.home)
         before = services.get("prefect")
         local = prepare_client(services)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 import sys
@@ -58,18 +59,40 @@ def screen(*, as_json: bool = False) -> Iterator[Screen]:
     standard error.
     """
     if not as_json:
-        yield Screen()
+        with _logs_told(Screen()) as plain_screen:
+            yield plain_screen
         return
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
-        with open(os.dup(kept), "w", encoding="ascii") as stream:
-            yield Screen(json_into=stream)
+        with (
+            open(os.dup(kept), "w", encoding="ascii") as stream,
+            _logs_told(Screen(json_into=stream)) as json_screen,
+        ):
+            yield json_screen
     finally:
         sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
+
+
+@contextmanager
+def _logs_told(screen: Screen) -> Iterator[Screen]:
+    """Tell what weirbox warns of, in between whatever else is on the screen."""
+
+    class Teller(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            screen.tell(f"{record.levelname.lower()}: {record.getMessage()}")
+
+    logger, teller = logging.getLogger("weirbox"), Teller(logging.WARNING)
+    propagated, logger.propagate = logger.propagate, False
+    logger.addHandler(teller)
+    try:
+        yield screen
+    finally:
+        logger.removeHandler(teller)
+        logger.propagate = propagated
 
 
 def plain(text: object) -> str:

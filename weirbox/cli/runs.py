@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weirbox.cli.scorecard import scorecard
-from weirbox.cli.wording import cut, grid, moment, plural, text, took, usd, word
-from weirbox.domain.words import RunStatus
+from weirbox.cli.wording import counted, cut, facts, grid, moment, plural, text, took, usd, word
+from weirbox.domain.words import Disposition, RunStatus, ScoreState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,35 +31,16 @@ def run_list(runs: Sequence[RunSummary]) -> RenderableType:
             f"{run.progress.exported}/{run.progress.planned}",
             f"{run.verdicts.passed}/{run.verdicts.passed + run.verdicts.failed}",
             usd(run.cost_usd),
-            moment(run.created_at)[:16],
         )
         for run in runs
     ]
-    return grid(("run", "kind", "status", "done", "pass", "cost", "planned at"), rows, right=4)
+    return grid(("run", "kind", "status", "done", "pass", "cost"), rows, right=3)
 
 
 def run_state(run: RunSummary, drivers: Sequence[str]) -> Iterator[RenderableType]:
     """Where a run stands."""
-    counts, verdicts, dispositions = run.progress, run.verdicts, run.dispositions
     yield _title(run)
-    yield _times(run)
-    yield text(
-        f"stages      {counts.executed} executed, {counts.judged} judged, {counts.exported} "
-        f"exported of {counts.planned}; {counts.cached} cached"
-    )
-    yield text(
-        f"trials      {counts.scored} scored, {counts.unscored} unscored, {counts.errored} "
-        f"errored, {counts.skipped} skipped, {counts.pending} pending"
-    )
-    yield text(
-        f"verdicts    {verdicts.passed} pass, {verdicts.failed} fail, {verdicts.none} none; "
-        f"{dispositions.clean} clean, {dispositions.review} review, "
-        f"{dispositions.quarantined} quarantined"
-    )
-    if run.calls or run.budget_usd is not None or run.budget_calls is not None:
-        yield text(_spending(run))
-    if drivers:
-        yield text(f"drivers     {', '.join(drivers)}")
+    yield facts(_facts(run, drivers))
     metrics = [(name, metric["headline"]) for name, metric in run.metrics.items()]
     if metrics:
         yield grid(("metric", "result"), metrics)
@@ -81,8 +62,7 @@ def run_page(
         yield from run_state(run, ())
     else:
         yield from scorecard(card)
-        yield _times(run)
-    yield text(f"dataset     {run.dataset} {run.dataset_digest[:12]}")
+        yield facts(_times(run))
     if failing:
         trials = [
             (
@@ -102,7 +82,7 @@ def how_it_ended(run: RunSummary) -> str:
         case RunStatus.COMPLETED if run.finalizing:
             return f"the run is completed, not finalized: weirbox finalize {run.run_id}"
         case RunStatus.COMPLETED:
-            return f"every case: weirbox export {run.run_id} · one: weirbox show {run.run_id} CASE"
+            return f"one case: weirbox show {run.run_id} CASE"
         case RunStatus.PENDING | RunStatus.RUNNING:
             left = run.progress.planned - run.progress.exported
             return f"{plural(left, 'trial')} left; go on with: weirbox resume {run.run_id}"
@@ -120,17 +100,38 @@ def _title(run: RunSummary) -> RenderableType:
     return title
 
 
-def _times(run: RunSummary) -> RenderableType:
-    line = f"times       planned {moment(run.created_at)}"
+def _facts(run: RunSummary, drivers: Sequence[str]) -> Iterator[tuple[str, object]]:
+    counts = run.progress
+    yield from _times(run)
+    yield (
+        "stages",
+        f"{counts.executed} executed, {counts.judged} judged, {counts.exported} exported "
+        f"of {counts.planned}; {counts.cached} cached",
+    )
+    yield "trials", counted(counts.model_dump(), [str(state) for state in ScoreState])
+    yield "verdicts", counted(run.verdicts.model_dump(by_alias=True), ("pass", "fail", "none"))
+    yield "dispositions", counted(run.dispositions.model_dump(), [str(d) for d in Disposition])
+    if run.calls or run.budget_usd is not None or run.budget_calls is not None:
+        yield "cost", _spending(run)
+    for driver in drivers:
+        yield "driver", driver
+
+
+def _times(run: RunSummary) -> Iterator[tuple[str, object]]:
+    yield "planned", moment(run.created_at)
     if run.started_at is not None:
-        line += f", driven for {took(run.started_at, run.completed_at)}"
+        driven = took(run.started_at, run.completed_at)
+        yield (
+            "driven",
+            f"{moment(run.started_at)}, {'for' if run.completed_at else 'so far'} {driven}",
+        )
     if run.finalized_at is not None:
-        line += f", finalized {moment(run.finalized_at)}"
-    return text(line)
+        yield "finalized", moment(run.finalized_at)
+    yield "dataset", f"{run.dataset} {run.dataset_digest[:12]}"
 
 
 def _spending(run: RunSummary) -> str:
-    line = f"cost        {usd(run.cost_usd, run.unpriced_calls)} for {plural(run.calls, 'call')}"
+    line = f"{usd(run.cost_usd, run.unpriced_calls)} for {plural(run.calls, 'call')}"
     limits = [] if run.budget_usd is None else [usd(run.budget_usd)]
     limits += [] if run.budget_calls is None else [plural(run.budget_calls, "call")]
     line += f" of {' and '.join(limits)}" if limits else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from weirbox.cli.wording import cut, grid, plural, span, text, usd, word
+from weirbox.cli.wording import counted, cut, facts, grid, plural, span, text, usd, word
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,13 +27,8 @@ def scorecard(body: dict[str, Any]) -> Iterator[RenderableType]:
     if body["metrics"]:
         metrics = [(name, metric["headline"]) for name, metric in body["metrics"].items()]
         yield grid(("metric", "result"), metrics)
-    yield _counts("trials", body["progress"], ("scored", "unscored", "errored", "skipped"))
-    yield _counts("verdicts", body["verdicts"], ("pass", "fail", "none"))
-    yield _counts("dispositions", body["dispositions"], ("clean", "review", "quarantined"))
-    yield from _cost(body["cost"])
-    if body["seconds"]:
-        listed = (f"{name} {span(s['median'])}" for name, s in body["seconds"].items())
-        yield text(f"median      {', '.join(listed)}")
+    yield facts(_facts(body))
+    yield from _tiers(body["cost"])
     yield from _categories(body["categories"])
     if body["errors"]:
         rows = [
@@ -41,7 +36,6 @@ def scorecard(body: dict[str, Any]) -> Iterator[RenderableType]:
             for e in body["errors"]
         ]
         yield grid(("stage", "error", "message", "trials"), rows, right=1)
-    yield from _exports(body["exports"])
 
 
 def _headline(body: dict[str, Any]) -> RenderableType:
@@ -55,33 +49,33 @@ def _headline(body: dict[str, Any]) -> RenderableType:
     )
 
 
-def _counts(what: str, counts: dict[str, int], names: tuple[str, ...]) -> RenderableType:
-    from rich.text import Text
+def _facts(body: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    states = ("scored", "unscored", "errored", "skipped")
+    yield "trials", counted(body["progress"], states)
+    yield "verdicts", counted(body["verdicts"], ("pass", "fail", "none"))
+    yield "dispositions", counted(body["dispositions"], ("clean", "review", "quarantined"))
+    cost = body["cost"]
+    if cost["calls"]:
+        calls = plural(cost["calls"], "judge call")
+        yield "cost", f"{usd(cost['usd'], cost['unpriced_calls'])} for {calls}"
+    if body["seconds"]:
+        listed = (f"{name} {span(s['median'])}" for name, s in body["seconds"].items())
+        yield "median time", ", ".join(listed)
+    for sink, counts in body["exports"].items():
+        yield "exports", f"{sink}: {', '.join(f'{n} {status}' for status, n in counts.items())}"
 
-    line = Text(f"{what:<12}")
-    for number, name in enumerate(names):
-        line.append(", " if number else "")
-        if counts[name]:
-            line.append_text(Text.assemble(f"{counts[name]} ", word(name)))
-        else:
-            line.append(f"0 {name}", style="dim")
-    return line
 
-
-def _cost(cost: dict[str, Any]) -> Iterator[RenderableType]:
-    if not cost["calls"]:
-        return
-    calls = plural(cost["calls"], "judge call")
-    yield text(f"{'cost':<12}{usd(cost['usd'], cost['unpriced_calls'])} for {calls}")
-    rows = [
-        (
-            *(tier["tier"], f"{tier['provider']}/{tier['model']}"),
-            *(str(tier[name]) for name in ("calls", "cached", "failed")),
-            usd(tier["usd"], tier["unpriced"]),
-        )
-        for tier in cost["by_tier_and_model"]
-    ]
-    yield grid(("tier", "model", "calls", "cached", "failed", "cost"), rows, right=4)
+def _tiers(cost: dict[str, Any]) -> Iterator[RenderableType]:
+    if cost["calls"]:
+        rows = [
+            (
+                *(tier["tier"], f"{tier['provider']}/{tier['model']}"),
+                *(str(tier[name]) for name in ("calls", "cached", "failed")),
+                usd(tier["usd"], tier["unpriced"]),
+            )
+            for tier in cost["by_tier_and_model"]
+        ]
+        yield grid(("tier", "model", "calls", "cached", "failed", "cost"), rows, right=4)
 
 
 def _categories(categories: dict[str, dict[str, int]]) -> Iterator[RenderableType]:
@@ -91,9 +85,3 @@ def _categories(categories: dict[str, dict[str, int]]) -> Iterator[RenderableTyp
             for name, counts in categories.items()
         ]
         yield grid(("category", "pass", "fail", "none"), rows, right=3)
-
-
-def _exports(exports: dict[str, dict[str, int]]) -> Iterator[RenderableType]:
-    for sink, counts in exports.items():
-        listed = ", ".join(f"{n} {status}" for status, n in counts.items())
-        yield text(f"{'sink':<12}{sink}: {listed}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,32 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: int = 
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else text(cell) for cell in row))
     return table
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> Table:
+    """Names and what they stand for, one pair per line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True, min_width=12)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(text(name), value if isinstance(value, Text) else text(value))
+    return table
+
+
+def counted(counts: Mapping[str, int], names: Iterable[str]) -> Text:
+    """Words of a closed set with their counts; those that do not occur are dim."""
+    from rich.text import Text
+
+    parts = [
+        Text.assemble(f"{counts[name]} ", word(name))
+        if counts[name]
+        else Text(f"0 {name}", style="dim")
+        for name in names
+    ]
+    return Text(", ").join(parts)
 
 
 def usd(amount: float, unpriced: int = 0) -> str:
