@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -255,3 +259,26 @@ def test_only_the_two_wrong_references_fail(settings: Settings) -> None:
         "reverse": {"pass": 9, "fail": 1, "none": 0},
         "rot13": {"pass": 30, "fail": 0, "none": 0},
     }
+
+
+# --- the README -----------------------------------------------------------------------
+
+
+def test_the_python_of_the_readme_runs_and_prints_what_it_says(tmp_path: Path) -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    environment = {**os.environ, "WEIRBOX_HOME": str(tmp_path)}
+    environment.pop("WEIRBOX_DATABASE_URL", None)
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=EXAMPLES.parent,
+        env=environment,
+    )
+
+    assert done.returncode == 0, done.stderr
+    for said in ("planned=60 executed=60 judged=60", "base64-051", "96.7 % pass (58 of 60, "):
+        assert said in done.stdout
+    assert done.stdout.splitlines()[-1] == "{'pass': 58, 'fail': 2, 'none': 0}"
