@@ -17,7 +17,7 @@ from weirbox.store.views.runs import Slice
 BAR = 26
 """Height of one bar, in pixels."""
 
-AXIS, LEGEND = 60, 50
+AXIS, LEGEND = 90, 55
 """Height of an axis with its title, and of a legend, in pixels."""
 
 CATEGORY_SHOWN = 40
@@ -46,6 +46,11 @@ def coverage(progress: Progress) -> None:
             x=alt.X("trials:Q", stack="zero", axis=None, scale=alt.Scale(nice=False)),
             order="place:O",
             color=_colors("state:N", looks, None),
+            opacity=alt.condition(
+                alt.datum.state == labels.STATE[ScoreState.PENDING].text,
+                alt.value(0.35),
+                alt.value(1.0),
+            ),
             tooltip=["state:N", "trials:Q"],
         )
         .properties(height=22)
@@ -56,10 +61,11 @@ def coverage(progress: Progress) -> None:
 def verdicts(rows: Sequence[tuple[str, str, int]]) -> None:
     """Judged trials by verdict, one bar for each category."""
     looks = [labels.VERDICT[verdict] for verdict in Verdict]
+    unnamed = "(no category)" if any(category for category, _, _ in rows) else "all"
     frame = pd.DataFrame(
         [
             {
-                "category": one_line(category, limit=CATEGORY_SHOWN) or "(no category)",
+                "category": one_line(category, limit=CATEGORY_SHOWN) or unnamed,
                 "verdict": labels.VERDICT[Verdict(verdict)].text,
                 "place": list(Verdict).index(Verdict(verdict)),
                 "trials": count,

@@ -45,10 +45,11 @@ def age(moment: datetime | None, now: datetime | None = None) -> str:
     """How long ago something was."""
     if moment is None:
         return DASH
-    passed = ((now or datetime.now(UTC)) - moment).total_seconds()
-    if passed < 1:
-        return "just now"
-    return f"{seconds(float(int(passed))).replace('.0 s', ' s')} ago"
+    passed = int(((now or datetime.now(UTC)) - moment).total_seconds())
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        if passed >= length * (2 if unit == "d" else 1):
+            return f"{passed // length} {unit} ago"
+    return "just now"
 
 
 def clock(moment: datetime | None) -> str:

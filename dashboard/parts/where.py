@@ -11,7 +11,7 @@ from typing import NoReturn
 import streamlit as st
 
 from dashboard.parts.store import no_run_yet, read_now
-from dashboard.parts.text import notice
+from dashboard.parts.text import visible
 from weirbox.errors import NotPossible
 from weirbox.store import queries
 from weirbox.store.views.runs import RunKey, count_runs, run_key
@@ -57,8 +57,13 @@ def seq_or_stop() -> int:
     return seq
 
 
+def not_found(text: str) -> None:
+    """Say that what the URL names does not exist."""
+    st.title("Not found")
+    st.text(visible(text))
+
+
 def _stop(text: str) -> NoReturn:
-    notice("⚠ Not found", text)
+    not_found(text)
     st.page_link(RUNS_PAGE, label="To the list of runs")
     st.stop()
-    raise AssertionError("st.stop ends the script")

@@ -6,8 +6,15 @@ import streamlit as st
 
 from dashboard.parts import case_sections, labels
 from dashboard.parts.store import read_now
-from dashboard.parts.text import block, notice, visible
-from dashboard.parts.where import CASE_PAGE, CASES_PAGE, RUN_PAGE, run_or_stop, seq_or_stop
+from dashboard.parts.text import block, notice, one_line, visible
+from dashboard.parts.where import (
+    CASE_PAGE,
+    CASES_PAGE,
+    RUN_PAGE,
+    not_found,
+    run_or_stop,
+    seq_or_stop,
+)
 from weirbox.stats.markdown import inert
 from weirbox.store.views.trials import TrialDetail, trial_detail
 
@@ -21,8 +28,7 @@ def show() -> None:
     trial: TrialDetail | None = read_now(trial_detail, key.run_id, seq)
     if trial is None:
         st.session_state.pop("seq", None)
-        text = f"run {key.run_id} has no case number {seq}"
-        notice("⚠ Not found", text)
+        not_found(f"run {key.run_id} has no case number {seq}")
         st.page_link(CASES_PAGE, label="To the cases of the run", query_params={"run": key.run_id})
         return
     _head(trial)
@@ -48,35 +54,47 @@ def _head(trial: TrialDetail) -> None:
         if trial.cached:
             st.badge("↺ cached", color="gray")
         st.space("stretch")
-        _turn("‹ Previous", trial.previous, "left")
-        _turn("Next ›", trial.next, "right")
+        _turn("Previous", trial.previous, "left")
+        _turn("Next", trial.next, "right")
     with st.container(horizontal=True):
         label = f"Run {inert(trial.run_id)}"
         st.page_link(RUN_PAGE, label=label, query_params={"run": trial.run_id})
         st.page_link(CASES_PAGE, label="All cases", query_params={"run": trial.run_id})
-        if len(trial.trials) > 1:
-            for seq, number in trial.trials:
-                st.page_link(
-                    CASE_PAGE,
-                    label=f"**trial {number}**" if seq == trial.seq else f"trial {number}",
-                    query_params={"run": trial.run_id, "seq": str(seq)},
-                    disabled=seq == trial.seq,
-                )
+        _trials(trial)
     case_id = visible(trial.case.id)
     st.code(case_id[:ID_SHOWN], language=None, wrap_lines=True)
     if len(case_id) > ID_SHOWN:
         st.caption(f"Cut: the id has {len(case_id):,} characters; the raw view has all of them.")
     stage = "" if trial.stage == "done" else f"next stage: {trial.stage}, attempt {trial.attempt}"
-    category = f"category: {visible(trial.category)[:ID_SHOWN]}" if trial.category else ""
+    category = f"category: {one_line(trial.category)}" if trial.category else ""
     shown = [part for part in (category, stage) if part]
     if shown:
         st.text("  ·  ".join(shown))
 
 
+def _trials(trial: TrialDetail) -> None:
+    if len(trial.trials) == 1:
+        return
+    seqs = dict(trial.trials)
+    chosen = st.segmented_control(
+        "Trial",
+        list(seqs),
+        default=trial.seq,
+        format_func=lambda seq: f"trial {seqs[seq]}",
+        label_visibility="collapsed",
+        key=f"trial-{trial.seq}",
+    )
+    if chosen is not None and chosen != trial.seq:
+        _go(chosen)
+
+
 def _turn(label: str, seq: int | None, shortcut: str) -> None:
     if st.button(label, disabled=seq is None, shortcut=shortcut) and seq is not None:
-        query = {"run": st.session_state["run"], "seq": str(seq)}
-        st.switch_page(CASE_PAGE, query_params=query)
+        _go(seq)
+
+
+def _go(seq: int) -> None:
+    st.switch_page(CASE_PAGE, query_params={"run": st.session_state["run"], "seq": str(seq)})
 
 
 def _failure(trial: TrialDetail) -> None:

@@ -101,8 +101,9 @@ def _grid(key: RunKey, chosen: TrialFilter) -> None:
         return
     where: Position = read(position, key, chosen, lines[0].seq)
     _pager(lines, where)
+    idle = _idle(lines)
     table(
-        [_row(line) for line in lines],
+        [{name: text for name, text in _row(line).items() if name not in idle} for line in lines],
         _columns(lines),
         height="content" if len(lines) <= ROWS_SEEN else ROWS_SEEN * ROW_HEIGHT,
         key="cases",
@@ -123,6 +124,16 @@ def _pager(lines: Sequence[TrialLine], where: Position) -> None:
         st.button(
             "Next ›", on_click=_turn, args=("after", lines[-1].seq), disabled=last >= where.total
         )
+
+
+def _idle(lines: Sequence[TrialLine]) -> set[str]:
+    """The columns that would say nothing on this page."""
+    used = {
+        "trial": any(line.trial > 1 for line in lines),
+        "category": any(line.category for line in lines),
+        "error": any(line.error_kind for line in lines),
+    }
+    return {name for name, says in used.items() if not says}
 
 
 def _row(line: TrialLine) -> dict[str, object]:
@@ -150,9 +161,9 @@ def _columns(lines: Sequence[TrialLine]) -> dict[str, object]:
         "open": column.ButtonColumn(
             "Open", key="open-case", on_click=_open, type="tertiary", pinned=True, alignment="left"
         ),
-        "case": column.TextColumn("Case", width="medium"),
+        "case": column.TextColumn("Case", width=260),
         "trial": column.NumberColumn("Trial", width="small"),
-        "category": column.TextColumn("Category"),
+        "category": column.TextColumn("Category", width=140),
         "verdict": badges("Verdict", labels.VERDICT.values()),
         "disposition": badges("Disposition", labels.DISPOSITION.values(), width=120),
         "state": badges("State", labels.STATE.values()),

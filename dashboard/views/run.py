@@ -61,14 +61,14 @@ def _head(run: RunSummary) -> None:
         st.badge(run.kind, color="gray")
         st.space("stretch")
         st.page_link(CASES_PAGE, label="**All cases** →", query_params={"run": run.run_id})
-    took = None
-    if run.started_at is not None:
-        took = ((run.completed_at or datetime.now(UTC)) - run.started_at).total_seconds()
+    took = ""
+    if run.started_at is not None and run.completed_at is not None:
+        took = f"took {numbers.seconds((run.completed_at - run.started_at).total_seconds())}"
     parts = [
         run.run_id,
         f"dataset {run.dataset} ({run.dataset_digest[:12]})",
         f"planned {numbers.age(run.created_at)}, {numbers.clock(run.created_at)}",
-        f"took {numbers.seconds(took)}" if run.status.terminal else "",
+        took,
     ]
     st.text("  ·  ".join(visible(part) for part in parts if part))
     if run.reason:
@@ -110,15 +110,16 @@ def _stages(run: RunSummary) -> None:
 
 def _not_finalized(run: RunSummary) -> str:
     if run.finalizing:
-        return "being computed"
-    return "none: only completed runs are" if run.status.terminal else "not yet"
+        return "being computed now"
+    return f"none for a {run.status} run" if run.status.terminal else "not yet"
 
 
 def _tiles(run: RunSummary) -> None:
     rate, verdicts, dispositions, money = st.columns(4)
     with rate.container(border=True, height="stretch"):
         passed, decided = run.verdicts.passed, run.verdicts.passed + run.verdicts.failed
-        st.metric("Pass rate", numbers.percent(passed / decided if decided else None))
+        so_far = "" if run.status.terminal else " so far"
+        st.metric(f"Pass rate{so_far}", numbers.percent(passed / decided if decided else None))
         interval = wilson(passed, decided)
         if interval is None:
             st.caption("no verdict of pass or fail")
@@ -191,14 +192,14 @@ def _metrics(run: RunSummary) -> None:
         st.caption(
             "No metric was scored."
             if run.finalized_at is not None
-            else f"The scorecard is computed by finalize: {_not_finalized(run)}."
+            else f"Finalize computes the metrics: {_not_finalized(run)}."
         )
         return
     table(
         [_metric(name, metric) for name, metric in run.metrics.items()],
         {
             "metric": st.column_config.TextColumn("Metric", pinned=True),
-            "headline": st.column_config.TextColumn("Result", width=620),
+            "headline": st.column_config.TextColumn("Result", width=680),
             **{
                 state.value: st.column_config.NumberColumn(labels.STATE[state].text, width=90)
                 for state in ScoreState
@@ -219,9 +220,10 @@ def _spread(run: RunSummary, key: RunKey) -> None:
         return
     left, right = st.columns(2)
     with left:
-        st.subheader("Verdicts by category")
-        charts.verdicts(read(views.verdicts_by_category, key))
-    names: list[str] = read(views.checks, key)
+        rows = read(views.verdicts_by_category, key)
+        st.subheader("Verdicts by category" if any(row[0] for row in rows) else "Verdicts")
+        charts.verdicts(rows)
+    names: list[str] = read(queries.check_names, key)
     with right:
         st.subheader("Values of a check")
         check = st.selectbox(

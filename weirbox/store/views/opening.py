@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event, inspect, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from weirbox.errors import NotPossible, ServiceError, UserError
 from weirbox.store.engine import HEAD, Database
@@ -22,7 +22,7 @@ def open_reader(url: str) -> Database | None:
     Raises:
         UserError: When the URL is malformed.
         NotPossible: When the schema is of another version.
-        ServiceError: When the database cannot be reached.
+        ServiceError: When the database cannot be read.
     """
     try:
         parsed = make_url(url)
@@ -32,12 +32,13 @@ def open_reader(url: str) -> Database | None:
         database = Database(url)
         event.listen(database.engine, "connect", _refuse_writes(database.engine))
         found = _schema(database)
-    except ArgumentError as error:
-        raise UserError(f"WEIRBOX_DATABASE_URL is not a database URL: {error}") from None
-    except OperationalError as error:
-        raise ServiceError(
-            f"the database {shown_url(url)} cannot be reached: {error.orig}"
-        ) from error
+    except (ArgumentError, ModuleNotFoundError) as error:
+        raise UserError(
+            f"WEIRBOX_DATABASE_URL is no URL of a SQLite or PostgreSQL database: {error}"
+        ) from None
+    except (DBAPIError, OSError) as error:
+        reason = error.orig if isinstance(error, DBAPIError) else error
+        raise ServiceError(f"the database {shown_url(url)} cannot be read: {reason}") from error
     if found is None:
         database.close()
         return None

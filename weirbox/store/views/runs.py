@@ -11,6 +11,7 @@ from sqlalchemy import Connection, and_, case, func, select
 
 from weirbox.domain.score import Value
 from weirbox.domain.words import ScoreState
+from weirbox.store import aggregates
 from weirbox.store.claims import CLAIM
 from weirbox.store.rows import column_value
 from weirbox.store.types import utc_now
@@ -125,16 +126,7 @@ class ErrorGroup:
 
 def error_groups(connection: Connection, run_id: str) -> list[ErrorGroup]:
     """A run's stage errors, the most frequent first."""
-    message = func.substr(func.coalesce(TRIAL.c.error_message, ""), 1, TEXT_SHOWN)
-    count = func.count()
-    statement = (
-        select(TRIAL.c.error_stage, TRIAL.c.error_kind, message, count)
-        .where(TRIAL.c.run_id == run_id, TRIAL.c.error_kind.is_not(None))
-        .group_by(TRIAL.c.error_stage, TRIAL.c.error_kind, message)
-        .order_by(count.desc(), message)
-        .limit(GROUPS_SHOWN)
-    )
-    return [ErrorGroup(*row) for row in connection.execute(statement)]
+    return [ErrorGroup(**group) for group in aggregates.errors(connection, run_id)]
 
 
 @dataclass(frozen=True)
@@ -188,12 +180,6 @@ def verdicts_by_category(connection: Connection, run_id: str) -> list[tuple[str,
         .limit(3 * GROUPS_SHOWN)
     )
     return [(row[0], row[1], row[2]) for row in connection.execute(statement)]
-
-
-def checks(connection: Connection, run_id: str) -> list[str]:
-    """The names of the checks that have a score."""
-    statement = select(SCORE.c.name).where(SCORE.c.run_id == run_id).distinct()
-    return list(connection.execute(statement.order_by(SCORE.c.name)).scalars())
 
 
 def distribution(connection: Connection, run_id: str, check: str, *, bins: int = 20) -> list[Slice]:
