@@ -36,6 +36,9 @@ from weirbox.store.writer import Writer
 PREFETCH = 64
 """Trials claimed beyond the window, so that a free slot never waits for a claim."""
 
+MOST_THREADS = 64
+"""Threads for blocking work; each keeps memory of its own."""
+
 BACK_OFF_S = 0.5
 """Pause before another attempt, doubled each time."""
 
@@ -145,7 +148,8 @@ class Driver:
 
     async def _drive(self) -> None:
         limits = sum(queue.limit for queue in self._queues.values())
-        self._loop.set_default_executor(ThreadPoolExecutor(max_workers=limits + 8))
+        threads = min(limits, MOST_THREADS)
+        self._loop.set_default_executor(ThreadPoolExecutor(max_workers=threads))
         while True:
             self._wake.clear()
             if self._fault is not None:

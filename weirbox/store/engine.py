@@ -21,6 +21,10 @@ HEAD = "0001"
 BUSY_MS = 30_000
 """How long SQLite waits for another process's write."""
 
+CACHE_KIB = 512
+"""SQLite's page cache per connection: a pool of them at the default 2 MiB was the largest
+part of a driver's memory, and the system caches the file anyway."""
+
 DatabaseTrouble = SQLAlchemyError
 """What a caller outside the store catches when the database fails."""
 
@@ -132,6 +136,7 @@ def _prepare_sqlite(raw: Any, _: Any) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
     cursor.close()
 
 
