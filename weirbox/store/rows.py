@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -138,7 +139,12 @@ def value_columns(value: Any) -> dict[str, Any]:
     if isinstance(value, int):
         return {"value_kind": "int", "value_number": _as_float(value), "value_text": str(value)}
     if isinstance(value, float):
-        return {"value_kind": "float", "value_number": value, "value_text": None}
+        finite = math.isfinite(value)  # SQLite keeps a NaN as NULL
+        return {
+            "value_kind": "float",
+            "value_number": value if finite else None,
+            "value_text": None if finite else str(value),
+        }
     return {"value_kind": "text", "value_number": None, "value_text": str(value)}
 
 
@@ -152,7 +158,7 @@ def column_value(kind: str | None, number: float | None, text: str | None) -> An
         case "int":
             return int(text or 0)
         case "float":
-            return number
+            return float(text or "nan") if number is None else number
         case _:
             return text or ""
 
