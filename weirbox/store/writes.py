@@ -74,8 +74,14 @@ def _insert(dialect: str, into: Table, replaced: tuple[str, ...]) -> Any:
 
 
 def lock_rows(connection: Connection, statement: Any) -> Any:
-    """Lock the selected rows on PostgreSQL; on SQLite the transaction holds the lock."""
-    return statement if connection.dialect.name == "sqlite" else statement.with_for_update()
+    """Lock the selected rows on PostgreSQL; on SQLite the transaction holds the lock.
+
+    The lock lets others refer to the rows by foreign keys: a stronger one would wait for
+    every driver that adds a score to the run while it waits for us.
+    """
+    if connection.dialect.name == "sqlite":
+        return statement
+    return statement.with_for_update(key_share=True)
 
 
 # --- the end of a stage ---------------------------------------------------------
@@ -195,22 +201,35 @@ def _execution_rows(results: Iterable[StageResult]) -> list[dict[str, Any]]:
     ]
 
 
+_ERROR_COLUMNS = ("error_stage", "error_kind", "error_message")
 _STAGE_COLUMNS: dict[Stage, tuple[str, ...]] = {
     Stage.EXECUTE: (
         *("execute_started_at", "executed_at", "observation", "compute_s", "cached"),
-        *("error_stage", "error_kind", "error_message"),
+        *_ERROR_COLUMNS,
     ),
     Stage.JUDGE: ("judge_started_at", "judged_at", "state", "verdict", "disposition", "deciding"),
     Stage.EXPORT: ("export_started_at", "exported_at"),
 }
-_RETRY_COLUMNS = ("error_stage", "error_kind", "error_message")
+
+
+def _columns(result: StageResult, *, retry: bool) -> tuple[str, ...]:
+    """What a result sets of its trial.
+
+    The error columns tell how the execution went, and why a later stage was given up;
+    an attempt at a later stage that may still succeed leaves them alone.
+    """
+    if result.stage is Stage.EXECUTE:
+        return _ERROR_COLUMNS if retry else _STAGE_COLUMNS[Stage.EXECUTE]
+    if retry:
+        return ()
+    return _STAGE_COLUMNS[result.stage] + (_ERROR_COLUMNS if result.error else ())
 
 
 def _move_trials(connection: Connection, results: Iterable[StageResult]) -> None:
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for result in results:
         retry = result.next_stage.value == result.stage.value
-        columns = _RETRY_COLUMNS if retry else _STAGE_COLUMNS[result.stage]
+        columns = _columns(result, retry=retry)
         groups[columns].append(_trial_values(result, columns, retry=retry))
     for columns, values in groups.items():
         names = (*columns, "stage", "attempt")
