@@ -9,11 +9,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
 from weirbox.errors import ServiceError, UserError
 
-__all__ = ["Connection", "Database", "DatabaseTrouble", "open_database", "upgrade"]
+__all__ = [
+    "Connection",
+    "Database",
+    "DatabaseTrouble",
+    "is_trouble",
+    "open_database",
+    "upgrade",
+]
 
 HEAD = "0001"
 """The newest migration; `upgrade` compares it before it loads Alembic."""
@@ -28,8 +35,18 @@ part of a driver's memory, and the system caches the file anyway."""
 DatabaseTrouble = SQLAlchemyError
 """What a caller outside the store catches when the database fails."""
 
+_TOO_LARGE = "54"
+"""PostgreSQL's class of errors about a row or an index entry beyond what it can hold."""
+
 _WRITE = "weirbox_write"
 _MIGRATION_LOCK = 0x77656972  # any constant: PostgreSQL's advisory lock for migrations
+
+
+def is_trouble(error: BaseException) -> bool:
+    """Whether the database is in trouble (locked, full, gone), rather than what it was given."""
+    if not isinstance(error, OperationalError):
+        return False
+    return not str(getattr(error.orig, "sqlstate", None) or "").startswith(_TOO_LARGE)
 
 
 class Database:
@@ -39,11 +56,14 @@ class Database:
         self.url = url
         self.engine = _make_engine(url)
         self.sqlite = self.engine.dialect.name == "sqlite"
+        self._reading = self.engine
+        if not self.sqlite:
+            self._reading = self.engine.execution_options(isolation_level="REPEATABLE READ")
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one consistent state."""
-        with self.engine.connect() as connection, connection.begin():
+        with self._reading.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager

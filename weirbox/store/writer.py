@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import OperationalError
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from weirbox.store.engine import Database
+from weirbox.store.engine import Database, is_trouble
 from weirbox.store.rows import StageResult
 from weirbox.store.writes import (
     ReserveRequest,
@@ -58,7 +57,8 @@ class Writer:
     """Takes records from any thread and gives a future for each.
 
     A record whose transaction fails is tried again alone, so that one that the
-    database refuses does not take the others with it.
+    database refuses does not take the others with it. When the database itself is in
+    trouble, all fail together: one by one, each would wait for it as long.
     """
 
     def __init__(self, database: Database) -> None:
@@ -68,8 +68,13 @@ class Writer:
         self._thread.start()
 
     def submit(self, record: StageResult | Settlement | ReserveRequest | Release) -> Future[Any]:
-        """Hand a record over; the future has the handler's answer once it is committed."""
+        """Hand a record over; the future has the handler's answer once it is committed.
+
+        What was handed over is written: the future cannot be cancelled, so who stops
+        waiting for it does not keep it, or what shares its transaction, from the rows.
+        """
         future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
         self._queue.put((record, future))
         return future
 
@@ -103,8 +108,9 @@ class Writer:
         try:
             answers = self._transaction([record for record, _ in batch])
         except Exception as error:  # noqa: BLE001 - handed to whoever waits
-            if len(batch) == 1:
-                batch[0][1].set_exception(error)
+            if len(batch) == 1 or is_trouble(error):
+                for _, future in batch:
+                    future.set_exception(error)
                 return
             for item in batch:
                 self._commit([item])
@@ -114,7 +120,7 @@ class Writer:
 
     def _transaction(self, records: list[Any]) -> list[Any]:
         for attempt in Retrying(
-            retry=retry_if_exception_type(OperationalError),
+            retry=retry_if_exception(is_trouble),
             stop=stop_after_attempt(LOCK_ATTEMPTS),
             wait=wait_random_exponential(multiplier=0.05, max=5),
             reraise=True,
