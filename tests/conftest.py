@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -38,11 +39,31 @@ def postgres_server() -> Iterator[Path]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A fresh, migrated database, once on each back end."""
-    if request.param == "sqlite":
-        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "weirbox.db")
-        opened = Database(f"sqlite:///{tmp_path}/weirbox.db")
+    with _fresh(request, tmp_path) as opened:
         yield opened
-        opened.close()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared_database(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Database]:
+    """The same for a module, whose tests then each look at runs of their own only."""
+    with _fresh(request, tmp_path_factory.mktemp("shared")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sqlite(sqlite_template: Path, tmp_path: Path) -> Iterator[Database]:
+    """A fresh, migrated SQLite database, where the back end makes no difference."""
+    with _fresh_sqlite(sqlite_template, tmp_path) as opened:
+        yield opened
+
+
+@contextmanager
+def _fresh(request: pytest.FixtureRequest, folder: Path) -> Iterator[Database]:
+    if request.param == "sqlite":
+        with _fresh_sqlite(request.getfixturevalue("sqlite_template"), folder) as opened:
+            yield opened
         return
     place = request.getfixturevalue("postgres_server")
     name = f"test_{next(_numbers)}"
@@ -53,10 +74,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     postgres.drop(place, name)
 
 
-@pytest.fixture
-def sqlite(sqlite_template: Path, tmp_path: Path) -> Iterator[Database]:
-    """A fresh, migrated SQLite database, where the back end makes no difference."""
-    shutil.copy(sqlite_template, tmp_path / "weirbox.db")
-    opened = Database(f"sqlite:///{tmp_path}/weirbox.db")
+@contextmanager
+def _fresh_sqlite(template: Path, folder: Path) -> Iterator[Database]:
+    shutil.copy(template, folder / "weirbox.db")
+    opened = Database(f"sqlite:///{folder}/weirbox.db")
     yield opened
     opened.close()
