@@ -10,6 +10,9 @@ import argparse
 import asyncio
 import os
 
+LOCAL = "local"
+"""The name of the deployment of `evaluate-run`."""
+
 POLL_S = 1.0
 """How often the runner asks for work; Prefect's own 10 s are felt by whoever waits."""
 
@@ -22,7 +25,6 @@ async def serve(*, webserver: bool) -> None:
     from prefect.runner import Runner
     from prefect.types.entrypoint import EntrypointType
 
-    from deployments import LOCAL
     from flows.evaluate_run import evaluate_run
 
     runner = Runner(

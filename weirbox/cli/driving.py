@@ -17,6 +17,7 @@ from weirbox.cli.progress import shown_progress
 from weirbox.cli.runs import how_it_ended
 from weirbox.cli.scorecard import scorecard
 from weirbox.cli.wording import plural
+from weirbox.datasets import open_dataset
 from weirbox.domain.words import RunStatus
 from weirbox.pipeline.identity import is_dead
 from weirbox.pipeline.planning import Planned, Selection, plan_run
@@ -47,7 +48,8 @@ class PrefectServer:
         """Have the server start, and the flows load, while the caller goes on."""
         from weirbox.services import Services, prepare_client
 
-        os.environ.setdefault("PREFECT_LOGGING_LEVEL", QUIET)
+        for name in ("PREFECT_LOGGING_LEVEL", "PREFECT_INTERNAL_LOGGING_LEVEL"):
+            os.environ.setdefault(name, QUIET)
         services = Services(settings.home)
         before = services.get("prefect")
         local = prepare_client(services)
@@ -75,9 +77,10 @@ def run_suite(
 ) -> int:
     """Plan a suite, drive the run, and show what it came to; gives the exit status.
 
-    The server starts while the run is planned, but not for a suite that is malformed.
+    The server starts while the run is planned, but not for a mistake that shows at once.
     """
     suite = suites.load_suite(file)
+    open_dataset(suite.dataset, folder=str(file.absolute().parent))
     server = PrefectServer.begin(settings, screen) if engine == "prefect" else None
     with open_runtime(settings) as runtime:
         planned = _plan(screen, runtime, suite, file, chosen)

@@ -110,6 +110,8 @@ class Chosen:
         if self.cases and self.since is not None:
             raise NotPossible("give either --case or --since: a delta run has one list of cases")
         kind = next(iter(kinds), RunKind.FULL)
+        if kind is RunKind.DELTA and not self.cases and self.since is None:
+            raise NotPossible("a delta run needs --case ID, once or more, or --since RUN")
         return selection(kind, cases=self.cases or None, since=self.since, size=self._size())
 
     def _size(self) -> int | None:

@@ -120,11 +120,10 @@ def _facts(run: RunSummary, drivers: Sequence[str]) -> Iterator[tuple[str, objec
 def _times(run: RunSummary) -> Iterator[tuple[str, object]]:
     yield "planned", moment(run.created_at)
     if run.started_at is not None:
-        driven = took(run.started_at, run.completed_at)
-        yield (
-            "driven",
-            f"{moment(run.started_at)}, {'for' if run.completed_at else 'so far'} {driven}",
-        )
+        yield "begun", moment(run.started_at)
+    if run.completed_at is not None:
+        after = took(run.started_at or run.created_at, run.completed_at)
+        yield "ended", f"{moment(run.completed_at)}, after {after}"
     if run.finalized_at is not None:
         yield "finalized", moment(run.finalized_at)
     yield "dataset", f"{run.dataset} {run.dataset_digest[:12]}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from weirbox.cli.edge import plain
@@ -121,9 +121,9 @@ def moment(at: datetime | None) -> str:
     return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def took(begin: datetime | None, end: datetime | None) -> str:
-    """From one moment to another, or to now."""
-    return "" if begin is None else span(((end or datetime.now(UTC)) - begin).total_seconds())
+def took(begin: datetime, end: datetime) -> str:
+    """From one moment to another."""
+    return span((end - begin).total_seconds())
 
 
 def plural(count: int, noun: str) -> str:
