@@ -25,8 +25,8 @@ from weirbox.pipeline.planning import FULL, Selection, plan_run
 from weirbox.pipeline.running import drive_run
 from weirbox.settings import Settings
 from weirbox.store import queries
+from weirbox.store.base import EVENT, TRIAL
 from weirbox.store.engine import Database
-from weirbox.store.writes import EVENT, TRIAL
 
 PASSES = '{"verdict": "pass", "confidence": 0.9, "reason": "right"}'
 FAILS = '{"verdict": "fail", "confidence": 0.9, "reason": "wrong"}'

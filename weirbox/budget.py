@@ -16,9 +16,9 @@ from weirbox.domain.score import JudgeCall
 from weirbox.domain.spec import BudgetSpec
 from weirbox.errors import BudgetExhausted
 from weirbox.store.rows import Ticket
+from weirbox.store.spending import ReserveRequest, Settlement
 from weirbox.store.types import to_nano
 from weirbox.store.writer import Release
-from weirbox.store.writes import ReserveRequest, Settlement
 
 UNRESERVED = 0
 """The reservation of a call that the budget does not limit."""

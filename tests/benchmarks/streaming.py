@@ -33,7 +33,7 @@ from weirbox.pipeline.planning import plan_run
 from weirbox.pipeline.running import drive_run
 from weirbox.runtime import Runtime, open_runtime
 from weirbox.settings import Settings
-from weirbox.store.writes import TRIAL
+from weirbox.store.base import TRIAL
 from weirbox.testing import MemoryCompute, ScriptedHarness
 
 EXECUTE_S = 0.050

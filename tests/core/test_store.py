@@ -43,6 +43,7 @@ from weirbox.domain.words import (
 )
 from weirbox.errors import ServiceError, UserError
 from weirbox.store import claims, plans, queries, writer
+from weirbox.store.base import CALL, EVENT, EXPORT, PAYLOAD, PROPOSAL, RUN, SCORE, TRIAL
 from weirbox.store.engine import Database, open_database, upgrade
 from weirbox.store.rows import (
     ExportRecord,
@@ -54,21 +55,9 @@ from weirbox.store.rows import (
     unpack,
     unpack_case,
 )
+from weirbox.store.spending import Settlement
 from weirbox.store.writer import Writer
-from weirbox.store.writes import (
-    CALL,
-    EVENT,
-    EXPORT,
-    PAYLOAD,
-    PROPOSAL,
-    RUN,
-    SCORE,
-    TRIAL,
-    Settlement,
-    change_status,
-    note,
-    write_stage_results,
-)
+from weirbox.store.writes import change_status, note, write_stage_results
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 

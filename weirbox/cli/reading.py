@@ -15,7 +15,8 @@ from weirbox.pipeline.identity import is_dead
 from weirbox.runtime import find_run, open_runtime
 from weirbox.services import Services
 from weirbox.store import claims, queries
-from weirbox.store.writes import TRIAL, change_status
+from weirbox.store.base import TRIAL
+from weirbox.store.writes import change_status
 
 if TYPE_CHECKING:
     from weirbox.settings import Settings

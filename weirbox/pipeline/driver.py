@@ -26,10 +26,10 @@ from weirbox.pipeline.identity import this_driver
 from weirbox.pipeline.kit import Kit
 from weirbox.pipeline.lease import Lease
 from weirbox.pipeline.packets import OpenPacket, Packet, Receipt, StageRunner, make_packet
-from weirbox.pipeline.stages import Item, Stages
+from weirbox.pipeline.stages import Item, Stages, is_being_cancelled
 from weirbox.pipeline.window import STARTING, StageQueue
 from weirbox.store import claims, queries
-from weirbox.store.engine import Database
+from weirbox.store.engine import Database, is_trouble
 from weirbox.store.rows import StageResult, unpack_case
 from weirbox.store.writer import Writer
 
@@ -215,7 +215,7 @@ class Driver:
             self._in_window -= 1
 
     async def _run_packet(self, packet: Packet) -> None:
-        """Run a packet in the engine; without it where the engine fails.
+        """Run a packet in the engine; without it where the engine fails or cuts it off.
 
         A receipt from the engine's cache without our rows is not believed: the packet
         has not started then, and is run again.
@@ -226,33 +226,55 @@ class Driver:
             if not opened.started:
                 await self._runner.run(packet, refresh=True)
         except asyncio.CancelledError:
-            raise
+            if is_being_cancelled():
+                raise
+            log.warning("%s: the engine cancelled %s", packet.label, packet.stage)
         except Exception as error:  # noqa: BLE001 - the engine is a view; the work goes on
             log.warning("%s: the engine failed: %s", packet.label, error)
         try:
-            if not opened.started:
+            while opened.left:
+                if opened.started:
+                    self._queues[packet.stage].busy += len(opened.left)
                 await opened.run()
-            if opened.cut_off:
-                self._fail(RuntimeError(f"{packet.label}: the engine cut {packet.stage} off"))
         finally:
             del self._open[packet.key]
 
     async def _one(self, stage: Stage, item: Item) -> None:
+        try:
+            result = await self._measured(stage, item)
+            try:
+                counted = await self._written(result)
+            except Exception as error:
+                if is_trouble(error):
+                    raise
+                result = self._stages.refused(stage, item, result.started_at, error)
+                counted = await self._written(result)
+        except asyncio.CancelledError:
+            item.resumed = True
+            raise
+        except Exception as error:  # noqa: BLE001 - without its rows a driver cannot go on
+            self._fail(error)
+        else:
+            self._advance(item, result, counted=counted)
+
+    async def _measured(self, stage: Stage, item: Item) -> StageResult:
         queue = self._queues[stage]
         started = time.perf_counter()
         try:
-            result = await self._stages.run(stage, item)
+            return await self._stages.run(stage, item)
         finally:
             queue.done(time.perf_counter() - started)
             if stage is Stage.JUDGE:
                 self._leave_window(item)
             self._wake.set()
+
+    async def _written(self, result: StageResult) -> bool:
+        """Commit; who is cancelled waits all the same, as what was handed over is written."""
+        writing: asyncio.Future[bool] = asyncio.wrap_future(self._writer.submit(result))
         try:
-            counted = await asyncio.wrap_future(self._writer.submit(result))
-        except Exception as error:  # noqa: BLE001 - without its rows a driver cannot go on
-            self._fail(error)
-        else:
-            self._advance(item, result, counted=counted)
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            return await writing
 
     def _advance(self, item: Item, result: StageResult, *, counted: bool) -> None:
         if not counted:

@@ -13,8 +13,8 @@ from weirbox.domain.case import Case
 from weirbox.domain.policy import POLICIES
 from weirbox.domain.score import Judged, Score
 from weirbox.domain.seams import Grader, Ledger
-from weirbox.domain.trace import Observation
-from weirbox.domain.words import Authority, Reason, ScoreState, Source
+from weirbox.domain.trace import Observation, StageError
+from weirbox.domain.words import Authority, Disposition, Reason, ScoreState, Source
 from weirbox.pipeline import deciding
 from weirbox.pipeline.kit import Kit
 from weirbox.store.rows import Ticket
@@ -41,7 +41,8 @@ async def judge(
         scores += [rules.finding_to_score(finding) for finding in findings]
         scores += await _ask_judges(case, ticket, observation, findings, kit=kit, ledger=ledger)
     else:
-        scores += _unmeasured(kit, known={score.name for score in scores})
+        why = "the execution failed, so there was nothing to measure"
+        scores += _unmeasured(kit, {score.name for score in scores}, why)
     scores += _without_judge(kit)
     return deciding.decide(
         scores,
@@ -49,6 +50,19 @@ async def judge(
         routing=kit.plan.suite.routing,
         error=error,
         from_rules=[finding.proposal for finding in findings if finding.proposal is not None],
+    )
+
+
+def unjudged(executed_scores: Sequence[Score], kit: Kit, error: StageError) -> Judged:
+    """What a trial comes to when its judging broke: what was measured before it stands."""
+    known = {score.name for score in executed_scores}
+    decision = deciding.verdict_of(executed_scores)
+    return Judged(
+        scores=(*executed_scores, *_unmeasured(kit, known, error.message), *_without_judge(kit)),
+        verdict=decision.verdict,
+        disposition=Disposition.REVIEW,
+        state=ScoreState.ERRORED,
+        deciding=decision.deciding,
     )
 
 
@@ -77,29 +91,29 @@ async def _ask_judges(
     )
 
 
-def _unmeasured(kit: Kit, known: set[str]) -> list[Score]:
-    """The scores of an execution that left nothing to measure."""
+def _unmeasured(kit: Kit, known: set[str], why: str) -> list[Score]:
+    """A score for every check that could not be measured."""
     missing: list[Score] = []
     everyone: tuple[Grader, ...] = (*kit.compute_graders, *kit.graders)
     for grader in everyone:
         if grader.name not in known:
-            missing.append(_errored(grader.name, Source.GRADER, Authority.OTHER))
+            missing.append(_errored(grader.name, Source.GRADER, Authority.OTHER, why))
     for rule in kit.rules:
-        missing.append(_errored(rule.name, Source.RULE, Authority.OTHER))
+        missing.append(_errored(rule.name, Source.RULE, Authority.OTHER, why))
     for spec in kit.plan.suite.judges:
         if spec.name not in kit.plan.skipped_judges:
-            missing.append(_errored(spec.name, Source.JUDGE, Authority.JUDGE))
+            missing.append(_errored(spec.name, Source.JUDGE, Authority.JUDGE, why))
     return missing
 
 
-def _errored(name: str, source: Source, authority: Authority) -> Score:
+def _errored(name: str, source: Source, authority: Authority, why: str) -> Score:
     return Score(
         name=name,
         state=ScoreState.ERRORED,
         reason=Reason.STAGE_ERROR,
         source=source,
         authority=authority,
-        rationale="the execution failed, so there was nothing to measure",
+        rationale=why,
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from weirbox import compute, graders, harnesses, judges, rules, sinks
 from weirbox.domain.judging import JudgeSpec, TierSpec
 from weirbox.domain.plan import Plan
+from weirbox.domain.score import Score
 from weirbox.domain.seams import (
     Compute,
     Grader,
@@ -60,6 +61,25 @@ class Kit:
         """Trials between the start of their execution and their verdict."""
         concurrency = self.plan.suite.concurrency
         return concurrency.window or 2 * (self.execute_limit + concurrency.judge)
+
+    def in_order(self, scores: Iterable[Score]) -> tuple[Score, ...]:
+        """Scores of a trial as it was judged: compute graders, graders, rules, judges."""
+        return tuple(sorted(scores, key=lambda score: self._place(score.name)))
+
+    def of_compute_graders(self, scores: Iterable[Score]) -> tuple[Score, ...]:
+        """Those that were measured before compute was released, in order."""
+        known = len(self.compute_graders)
+        return tuple(s for s in self.in_order(scores) if self._place(s.name) < known)
+
+    def _place(self, name: str) -> int:
+        """Where a score's check stands; a grader may give several scores, as ``check.key``."""
+        suite, skipped = self.plan.suite, self.plan.skipped_judges
+        checks = [check.name for check in (*self.compute_graders, *self.graders, *suite.rules)]
+        checks += sorted((judge.name for judge in suite.judges), key=lambda name: name in skipped)
+        if name in checks:
+            return checks.index(name)
+        fitting = [check for check in checks if name.startswith(f"{check}.")]
+        return checks.index(max(fitting, key=len)) if fitting else len(checks)
 
     async def aclose(self) -> None:
         """Close everything; what fails to close does not keep the rest open."""

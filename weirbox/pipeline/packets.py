@@ -85,7 +85,8 @@ class OpenPacket:
 
     Attributes:
         started: Whether the engine has called `run`.
-        cut_off: Whether the engine ended it while it carried trials.
+        left: Trials that are to be carried still: all of them before it runs, and once
+            it has ended, those that the engine cut off.
     """
 
     def __init__(
@@ -98,50 +99,51 @@ class OpenPacket:
     ) -> None:
         self.packet = packet
         self.started = False
-        self.cut_off = False
+        self.left = list(items)
         self._capacity = capacity
         self._work = work
-        self._waiting = list(items)
         self._seqs: list[int] = []
-        self._busy: set[asyncio.Task[None]] = set()
+        self._busy: dict[asyncio.Task[None], Item] = {}
         self._idle = asyncio.Event()
 
     @property
     def room(self) -> int:
         """How many more trials may join."""
         ended = self.started and self._idle.is_set()
-        return 0 if ended else self._capacity - len(self._seqs) - len(self._waiting)
+        return 0 if ended else self._capacity - len(self._seqs) - len(self.left)
 
     def join(self, item: Item) -> None:
         """Carry one more trial; it starts at once if the packet runs."""
         if self.started:
             self._start(item)
         else:
-            self._waiting.append(item)
+            self.left.append(item)
 
     async def run(self) -> Receipt:
         """Carry the trials until none is left; new ones may join until then."""
         self.started = True
-        for item in self._waiting:
+        self._idle.clear()
+        for item in self.left:
             self._start(item)
-        self._waiting.clear()
+        self.left = []
         try:
             await self._idle.wait()
         finally:
             self._idle.set()
-            self.cut_off = bool(self._busy)
-            for task in self._busy:
+            busy = dict(self._busy)
+            for task in busy:
                 task.cancel()
-            await asyncio.gather(*self._busy, return_exceptions=True)
+            await asyncio.gather(*busy, return_exceptions=True)
+            self.left = [item for task, item in busy.items() if task.cancelled()]
         return Receipt(stage=self.packet.stage, seqs=tuple(self._seqs))
 
     def _start(self, item: Item) -> None:
         self._seqs.append(item.ticket.seq)
         task = asyncio.ensure_future(self._work(item))
-        self._busy.add(task)
+        self._busy[task] = item
         task.add_done_callback(self._one_done)
 
     def _one_done(self, task: asyncio.Task[None]) -> None:
-        self._busy.discard(task)
+        del self._busy[task]
         if not self._busy:
             self._idle.set()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from weirbox.budget import TrialLedger, total_cost
 from weirbox.domain.base import digest
@@ -13,19 +14,10 @@ from weirbox.domain.case import Case
 from weirbox.domain.policy import POLICIES
 from weirbox.domain.score import JudgeCall, Judged, Score
 from weirbox.domain.trace import Observation, StageError
-from weirbox.domain.words import (
-    Disposition,
-    ErrorKind,
-    Reason,
-    ScoreState,
-    Source,
-    Stage,
-    TrialStage,
-    Verdict,
-)
+from weirbox.domain.words import ErrorKind, ExportStatus, Stage, TrialStage
 from weirbox.pipeline.executing import Executed, execute
 from weirbox.pipeline.exporting import export, trial_export
-from weirbox.pipeline.judging import judge
+from weirbox.pipeline.judging import judge, unjudged
 from weirbox.pipeline.kit import Kit
 from weirbox.store import queries
 from weirbox.store.engine import Database
@@ -66,8 +58,16 @@ class Stages:
         started = utc_now()
         try:
             return await self._one(stage, item, started)
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            return self._broken(stage, item, started, error)
         except Exception as error:  # noqa: BLE001 - one trial's trouble stays its own
             return self._broken(stage, item, started, error)
+
+    def refused(self, stage: Stage, item: Item, started: datetime, error: Exception) -> StageResult:
+        """What a stage comes to whose result the database does not take."""
+        return self._broken(stage, item, started, getattr(error, "orig", None) or error)
 
     async def _one(self, stage: Stage, item: Item, started: datetime) -> StageResult:
         if stage is Stage.EXECUTE:
@@ -116,11 +116,10 @@ class Stages:
             row = queries.reusable_execution(connection, key)
             if row is None or row.observation is None:
                 return None
-            names = {grader.name for grader in self.kit.compute_graders}
             scores = queries.load_scores(connection, row.run_id, row.seq)
             return Executed(
                 observation=queries.load_observation(connection, row.observation),
-                scores=tuple(score for score in scores if score.name.split(".")[0] in names),
+                scores=self.kit.of_compute_graders(scores),
                 compute_s=None,
                 cached=True,
             )
@@ -129,7 +128,7 @@ class Stages:
 
     async def _judge(self, item: Item, started: datetime) -> StageResult:
         earlier: list[JudgeCall] = []
-        if item.resumed:
+        if item.resumed or item.ticket.attempt > 1:
             earlier = await asyncio.to_thread(self._earlier_calls, item)
         ledger = TrialLedger(self.writer, item.ticket, self.kit.plan.suite.budget, earlier)
         observation = item.observation or Observation()
@@ -143,15 +142,21 @@ class Stages:
             stage=Stage.JUDGE,
             started_at=started,
             ended_at=item.judged_at,
-            next_stage=TrialStage.EXPORT if self.kit.sinks else TrialStage.DONE,
-            scores=judged.scores,
-            state=judged.state,
-            verdict=judged.verdict,
-            disposition=judged.disposition,
-            deciding=judged.deciding,
-            proposals=judged.proposals,
             calls=tuple(ledger.free_calls),
+            **self._decided(judged),
         )
+
+    def _decided(self, judged: Judged) -> dict[str, Any]:
+        """The fields of a stage result that say what a trial comes to."""
+        return {
+            "next_stage": TrialStage.EXPORT if self.kit.sinks else TrialStage.DONE,
+            "scores": judged.scores,
+            "state": judged.state,
+            "verdict": judged.verdict,
+            "disposition": judged.disposition,
+            "deciding": judged.deciding,
+            "proposals": judged.proposals,
+        }
 
     def _earlier_calls(self, item: Item) -> list[JudgeCall]:
         with self.database.read() as connection:
@@ -174,6 +179,10 @@ class Stages:
             ),
             self.kit,
         )
+        failed = [f"{r.sink}: {r.message}" for r in records if r.status is ExportStatus.FAILED]
+        if failed and item.ticket.attempt < POLICIES[ErrorKind.SINK].attempts:
+            error = StageError(kind=ErrorKind.SINK, message="; ".join(failed))
+            return _again(Stage.EXPORT, item, started, error)
         return StageResult(
             ticket=item.ticket,
             stage=Stage.EXPORT,
@@ -190,10 +199,10 @@ class Stages:
         with self.database.read() as connection:
             if ticket.observation is not None:
                 item.observation = queries.load_observation(connection, ticket.observation)
-            scores = tuple(queries.load_scores(connection, ticket.run_id, ticket.seq))
+            scores = queries.load_scores(connection, ticket.run_id, ticket.seq)
             item.executed_at = ticket.executed_at
             if stage is Stage.JUDGE:
-                item.executed_scores = scores
+                item.executed_scores = self.kit.of_compute_graders(scores)
                 return
             row = queries.trial_row(connection, ticket.run_id, ticket.seq)
             calls = queries.load_calls(connection, ticket.run_id, ticket.seq)
@@ -201,7 +210,7 @@ class Stages:
         item.judged_at = row.judged_at
         item.cost_usd = total_cost(calls)
         item.judged = Judged(
-            scores=scores,
+            scores=self.kit.in_order(scores),
             verdict=row.verdict,
             disposition=row.disposition,
             state=row.state,
@@ -211,7 +220,9 @@ class Stages:
 
     # --- faults -----------------------------------------------------------------
 
-    def _broken(self, stage: Stage, item: Item, started: datetime, fault: Exception) -> StageResult:
+    def _broken(
+        self, stage: Stage, item: Item, started: datetime, fault: BaseException
+    ) -> StageResult:
         error = StageError(
             kind=ErrorKind.INTERNAL,
             message=f"{stage}: {type(fault).__name__}: {fault}",
@@ -236,33 +247,19 @@ class Stages:
         self, stage: Stage, item: Item, started: datetime, error: StageError
     ) -> StageResult:
         """A judge or export stage that cannot be done: recorded, and the run goes on."""
-        scores: tuple[Score, ...] = ()
-        if stage is Stage.JUDGE:
-            names = [s.name for s in (*self.kit.plan.suite.judges, *self.kit.plan.suite.rules)]
-            scores = tuple(
-                Score(
-                    name=name,
-                    state=ScoreState.ERRORED,
-                    reason=Reason.STAGE_ERROR,
-                    source=Source.JUDGE,
-                    rationale=error.message,
-                )
-                for name in names
-            )
-        judging = stage is Stage.JUDGE
-        return StageResult(
+        ended = StageResult(
             ticket=item.ticket,
             stage=stage,
             started_at=started,
             ended_at=utc_now(),
             next_stage=TrialStage.DONE,
             error=error,
-            scores=scores,
-            state=ScoreState.ERRORED if judging else None,
-            verdict=Verdict.NONE if judging else None,
-            disposition=Disposition.REVIEW if judging else None,
-            deciding="" if judging else None,
         )
+        if stage is Stage.EXPORT:
+            return ended
+        judged = unjudged(item.executed_scores, self.kit, error)
+        item.judged, item.judged_at = judged, ended.ended_at
+        return replace(ended, **self._decided(judged))
 
 
 def _again(stage: Stage, item: Item, started: datetime, error: StageError) -> StageResult:
@@ -274,3 +271,10 @@ def _again(stage: Stage, item: Item, started: datetime, error: StageError) -> St
         next_stage=TrialStage(stage.value),
         error=error,
     )
+
+
+def is_being_cancelled() -> bool:
+    """Whether a `CancelledError` comes from outside the current task, rather than from
+    what it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

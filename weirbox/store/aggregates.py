@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, case, func, select, update
 
+from weirbox.store.base import CALL, EXPORT, METRIC, RUN, SCORE, SCORECARD, TRIAL, add
 from weirbox.store.rows import column_value
 from weirbox.store.types import to_usd, utc_now
-from weirbox.store.writes import CALL, EXPORT, METRIC, RUN, SCORE, SCORECARD, TRIAL, add
 
 ERRORS_SHOWN = 20
 """Groups of errors that a scorecard lists, the largest first."""

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Select, delete, insert, select, update
 
 from weirbox.domain.words import TrialStage
 from weirbox.store import tables
+from weirbox.store.base import RESERVATION, TRIAL, table
 from weirbox.store.rows import Ticket
 from weirbox.store.types import utc_now
-from weirbox.store.writes import RESERVATION, TRIAL, table
 
 CLAIM = table(tables.Claim)
 

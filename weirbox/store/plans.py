@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, update
 
-from weirbox.store.writes import PAYLOAD, RUN, TRIAL, add
+from weirbox.store.base import PAYLOAD, RUN, TRIAL, add
 
 
 def insert_run(connection: Connection, row: dict[str, Any]) -> None:

@@ -14,16 +14,7 @@ from weirbox.domain.score import JudgeCall, Proposal, Score
 from weirbox.domain.trace import Observation
 from weirbox.domain.words import RunStatus, ScoreState, TrialStage
 from weirbox.errors import NotPossible
-from weirbox.store.rows import (
-    call_from,
-    case_key,
-    score_from,
-    unpack,
-    unpack_case,
-    unpack_observation,
-)
-from weirbox.store.types import to_usd
-from weirbox.store.writes import (
+from weirbox.store.base import (
     CALL,
     EVENT,
     EXECUTION,
@@ -37,6 +28,15 @@ from weirbox.store.writes import (
     SCORECARD,
     TRIAL,
 )
+from weirbox.store.rows import (
+    call_from,
+    case_key,
+    score_from,
+    unpack,
+    unpack_case,
+    unpack_observation,
+)
+from weirbox.store.types import to_usd
 
 CHUNK = 500
 """Parameters per IN list: safely under every database's limit."""

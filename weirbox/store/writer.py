@@ -15,14 +15,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from weirbox.store.engine import Database, is_trouble
 from weirbox.store.rows import StageResult
-from weirbox.store.writes import (
-    ReserveRequest,
-    Settlement,
-    release,
-    reserve,
-    settle,
-    write_stage_results,
-)
+from weirbox.store.spending import ReserveRequest, Settlement, release, reserve, settle
+from weirbox.store.writes import write_stage_results
 
 MOST = 500
 """The most records in one transaction: bounds how long other writers wait."""

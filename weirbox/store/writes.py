@@ -9,80 +9,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    Table,
-    bindparam,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, bindparam, insert, select, update
 
-from weirbox.domain.score import JudgeCall
 from weirbox.domain.words import RunStatus, Stage
-from weirbox.store import tables
-from weirbox.store.rows import StageResult, Ticket, call_columns, score_columns
-from weirbox.store.types import to_nano, utc_now
-
-
-def table(model: type[Any]) -> Table:
-    """The Core table of a model."""
-    found: Table = model.__table__
-    return found
-
-
-RUN = table(tables.Run)
-TRIAL = table(tables.Trial)
-SCORE = table(tables.ScoreRow)
-SCORE_TEXT = table(tables.ScoreText)
-PAYLOAD = table(tables.Payload)
-CALL = table(tables.JudgeCallRow)
-RESERVATION = table(tables.Reservation)
-EXPORT = table(tables.Export)
-PROPOSAL = table(tables.ProposalRow)
-EXECUTION = table(tables.Execution)
-EVENT = table(tables.RunEvent)
-SCORECARD = table(tables.ScorecardRow)
-METRIC = table(tables.MetricRow)
-
-
-def add(
-    connection: Connection, into: Table, rows: Sequence[dict[str, Any]], *, replace: bool = False
-) -> None:
-    """Insert rows; one that is there already is replaced, or stays as it is."""
-    if rows:
-        columns = tuple(rows[0]) if replace else ()
-        connection.execute(_insert(connection.dialect.name, into, columns), list(rows))
-
-
-@lru_cache(maxsize=64)
-def _insert(dialect: str, into: Table, replaced: tuple[str, ...]) -> Any:
-    """An insert with its conflict clause; cached, as building one costs more than running it."""
-    statement = (sqlite if dialect == "sqlite" else postgresql).insert(into)
-    keys = [column.name for column in into.primary_key.columns]
-    others = {name: statement.excluded[name] for name in replaced if name not in keys}
-    if others:
-        return statement.on_conflict_do_update(index_elements=keys, set_=others)
-    return statement.on_conflict_do_nothing()
-
-
-def lock_rows(connection: Connection, statement: Any) -> Any:
-    """Lock the selected rows on PostgreSQL; on SQLite the transaction holds the lock.
-
-    The lock lets others refer to the rows by foreign keys: a stronger one would wait for
-    every driver that adds a score to the run while it waits for us.
-    """
-    if connection.dialect.name == "sqlite":
-        return statement
-    return statement.with_for_update(key_share=True)
-
+from weirbox.store.base import (
+    EVENT,
+    EXECUTION,
+    EXPORT,
+    PAYLOAD,
+    PROPOSAL,
+    RUN,
+    SCORE,
+    SCORE_TEXT,
+    TRIAL,
+    add,
+    lock_rows,
+)
+from weirbox.store.rows import StageResult, score_columns
+from weirbox.store.spending import book_calls
+from weirbox.store.types import utc_now
 
 # --- the end of a stage ---------------------------------------------------------
 
@@ -266,117 +213,6 @@ def _trial_values(result: StageResult, columns: tuple[str, ...], *, retry: bool)
         "to_attempt": result.ticket.attempt + 1 if retry else 1,
     }
     return values
-
-
-# --- spending -------------------------------------------------------------------
-
-
-class Settlement(NamedTuple):
-    """A judge call that ended, and the reservation it had."""
-
-    ticket: Ticket
-    reservation: int | None
-    call: JudgeCall
-
-
-class ReserveRequest(NamedTuple):
-    """An upper bound for a call about to be made; None where no price is known."""
-
-    ticket: Ticket
-    nusd: int
-
-
-def reserve(connection: Connection, requests: Sequence[ReserveRequest]) -> list[int | None]:
-    """Reserve under the run's budget, in the order given.
-
-    Returns:
-        For each request the reservation's number, or None when the budget does
-        not admit it: spent and reserved together never exceed the limit.
-    """
-    granted: list[int | None] = []
-    rooms: dict[str, _Room] = {}
-    for request in requests:
-        run_id = request.ticket.run_id
-        room = rooms.get(run_id) or _room(connection, run_id)
-        rooms[run_id] = room
-        if not room.admits(request.nusd):
-            granted.append(None)
-            continue
-        room.take(request.nusd)
-        row = connection.execute(
-            insert(RESERVATION).returning(RESERVATION.c.id),
-            {
-                "run_id": run_id,
-                "claim": request.ticket.token,
-                "nusd": request.nusd,
-                "at": utc_now(),
-            },
-        ).scalar_one()
-        granted.append(row)
-    return granted
-
-
-class _Room:
-    def __init__(self, nusd: int | None, calls: int | None) -> None:
-        self.nusd, self.calls = nusd, calls
-
-    def admits(self, nusd: int) -> bool:
-        return (self.nusd is None or nusd <= self.nusd) and (self.calls is None or self.calls >= 1)
-
-    def take(self, nusd: int) -> None:
-        self.nusd = None if self.nusd is None else self.nusd - nusd
-        self.calls = None if self.calls is None else self.calls - 1
-
-
-def _room(connection: Connection, run_id: str) -> _Room:
-    run = connection.execute(
-        lock_rows(
-            connection,
-            select(RUN.c.budget_nusd, RUN.c.budget_calls, RUN.c.spent_nusd, RUN.c.calls).where(
-                RUN.c.id == run_id
-            ),
-        )
-    ).one()
-    held = connection.execute(
-        select(func.coalesce(func.sum(RESERVATION.c.nusd), 0), func.count()).where(
-            RESERVATION.c.run_id == run_id
-        )
-    ).one()
-    return _Room(
-        None if run.budget_nusd is None else run.budget_nusd - run.spent_nusd - int(held[0]),
-        None if run.budget_calls is None else run.budget_calls - run.calls - held[1],
-    )
-
-
-def settle(connection: Connection, settlements: Sequence[Settlement]) -> None:
-    """Book calls and void their reservations. Money spent counts under any token."""
-    now = utc_now()
-    book_calls(connection, [(s.ticket, s.call, now) for s in settlements])
-    release(connection, [s.reservation for s in settlements if s.reservation is not None])
-
-
-def book_calls(connection: Connection, calls: Sequence[tuple[Ticket, JudgeCall, datetime]]) -> None:
-    """Insert judge-call rows and count them on their runs, in one transaction."""
-    if not calls:
-        return
-    connection.execute(insert(CALL), [call_columns(t, call, at) for t, call, at in calls])
-    spent: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for ticket, call, _ in calls:
-        spent[ticket.run_id][0] += to_nano(call.usage.cost_usd) or 0
-        spent[ticket.run_id][1] += 1
-    for run_id in sorted(spent):
-        nusd, count = spent[run_id]
-        connection.execute(
-            update(RUN)
-            .where(RUN.c.id == run_id)
-            .values(spent_nusd=RUN.c.spent_nusd + nusd, calls=RUN.c.calls + count)
-        )
-
-
-def release(connection: Connection, reservations: Sequence[int]) -> None:
-    """Void reservations; one that is gone already stays gone."""
-    if reservations:
-        connection.execute(delete(RESERVATION).where(RESERVATION.c.id.in_(reservations)))
 
 
 # --- runs -----------------------------------------------------------------------

@@ -20,9 +20,9 @@ from weirbox.domain.words import (
     Verdict,
 )
 from weirbox.store import queries
+from weirbox.store.base import SCORE, TRIAL
 from weirbox.store.rows import column_value
 from weirbox.store.views import GROUPS_SHOWN, TEXT_SHOWN
-from weirbox.store.writes import SCORE, TRIAL
 
 PAGE = 100
 """Trials on one page."""

@@ -1,0 +1,127 @@
+"""Spending under a run's budget: reservations and booked calls, each in one transaction.
+
+Safe to run twice: a reservation is inserted only while spent and reserved together stay
+within the limit, under the run's row lock; releasing what is gone changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from weirbox.domain.score import JudgeCall
+from weirbox.store.base import CALL, RESERVATION, RUN, lock_rows
+from weirbox.store.rows import Ticket, call_columns
+from weirbox.store.types import to_nano, utc_now
+
+
+class Settlement(NamedTuple):
+    """A judge call that ended, and the reservation it had."""
+
+    ticket: Ticket
+    reservation: int | None
+    call: JudgeCall
+
+
+class ReserveRequest(NamedTuple):
+    """An upper bound for a call about to be made; None where no price is known."""
+
+    ticket: Ticket
+    nusd: int
+
+
+def reserve(connection: Connection, requests: Sequence[ReserveRequest]) -> list[int | None]:
+    """Reserve under the run's budget, in the order given.
+
+    Returns:
+        For each request the reservation's number, or None when the budget does
+        not admit it: spent and reserved together never exceed the limit.
+    """
+    granted: list[int | None] = []
+    rooms: dict[str, _Room] = {}
+    for request in requests:
+        run_id = request.ticket.run_id
+        room = rooms.get(run_id) or _room(connection, run_id)
+        rooms[run_id] = room
+        if not room.admits(request.nusd):
+            granted.append(None)
+            continue
+        room.take(request.nusd)
+        row = connection.execute(
+            insert(RESERVATION).returning(RESERVATION.c.id),
+            {
+                "run_id": run_id,
+                "claim": request.ticket.token,
+                "nusd": request.nusd,
+                "at": utc_now(),
+            },
+        ).scalar_one()
+        granted.append(row)
+    return granted
+
+
+class _Room:
+    def __init__(self, nusd: int | None, calls: int | None) -> None:
+        self.nusd, self.calls = nusd, calls
+
+    def admits(self, nusd: int) -> bool:
+        return (self.nusd is None or nusd <= self.nusd) and (self.calls is None or self.calls >= 1)
+
+    def take(self, nusd: int) -> None:
+        self.nusd = None if self.nusd is None else self.nusd - nusd
+        self.calls = None if self.calls is None else self.calls - 1
+
+
+def _room(connection: Connection, run_id: str) -> _Room:
+    run = connection.execute(
+        lock_rows(
+            connection,
+            select(RUN.c.budget_nusd, RUN.c.budget_calls, RUN.c.spent_nusd, RUN.c.calls).where(
+                RUN.c.id == run_id
+            ),
+        )
+    ).one()
+    held = connection.execute(
+        select(func.coalesce(func.sum(RESERVATION.c.nusd), 0), func.count()).where(
+            RESERVATION.c.run_id == run_id
+        )
+    ).one()
+    return _Room(
+        None if run.budget_nusd is None else run.budget_nusd - run.spent_nusd - int(held[0]),
+        None if run.budget_calls is None else run.budget_calls - run.calls - held[1],
+    )
+
+
+def settle(connection: Connection, settlements: Sequence[Settlement]) -> None:
+    """Book calls and void their reservations. Money spent counts under any token."""
+    now = utc_now()
+    book_calls(connection, [(s.ticket, s.call, now) for s in settlements])
+    release(connection, [s.reservation for s in settlements if s.reservation is not None])
+
+
+def book_calls(connection: Connection, calls: Sequence[tuple[Ticket, JudgeCall, datetime]]) -> None:
+    """Insert judge-call rows and count them on their runs, in one transaction."""
+    if not calls:
+        return
+    connection.execute(insert(CALL), [call_columns(t, call, at) for t, call, at in calls])
+    spent: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for ticket, call, _ in calls:
+        spent[ticket.run_id][0] += to_nano(call.usage.cost_usd) or 0
+        spent[ticket.run_id][1] += 1
+    for run_id in sorted(spent):
+        nusd, count = spent[run_id]
+        connection.execute(
+            update(RUN)
+            .where(RUN.c.id == run_id)
+            .values(spent_nusd=RUN.c.spent_nusd + nusd, calls=RUN.c.calls + count)
+        )
+
+
+def release(connection: Connection, reservations: Sequence[int]) -> None:
+    """Void reservations; one that is gone already stays gone."""
+    if reservations:
+        connection.execute(delete(RESERVATION).where(RESERVATION.c.id.in_(reservations)))
