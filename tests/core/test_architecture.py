@@ -55,7 +55,7 @@ ENGINES = {"prefect", "streamlit"}
 UPWARDS = {"flows", "tasks", "dashboard", "deployments"}
 """What stands above the core library."""
 
-LAUNCHERS = ("weirbox.api", "weirbox.cli")
+LAUNCHERS = ("weirbox.api", "weirbox.cli", "weirbox.services")
 """The edges of the core library, which load an engine in the function that starts it."""
 
 NOT_SQL = {"sqlalchemy.Connection", "sqlalchemy.engine.make_url"}
