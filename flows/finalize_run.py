@@ -10,12 +10,12 @@ from flows.requests import FinalizeRequest
 from flows.views import scorecard_artifact
 from tasks.finalize import finalize
 from weirbox.pipeline.running import run_url
-from weirbox.settings import Settings
+from weirbox.runtime import current_settings
 
 
 @flow(name="finalize-run", flow_run_name="finalize · {request.run_id}")
 async def finalize_run(request: FinalizeRequest) -> dict[str, Any]:
     """Compute and stamp a run's scorecard; safe to run twice, with the same result."""
     body = await finalize(request.run_id)
-    await scorecard_artifact(request.run_id, body, run_url(Settings(), request.run_id))
+    await scorecard_artifact(request.run_id, body, run_url(current_settings(), request.run_id))
     return body

@@ -1,12 +1,15 @@
-"""What a run shows in the Prefect UI: progress, scorecard, link. Views, never the truth."""
+"""What a run shows in the Prefect UI: names, progress, scorecard, link. Views, never the truth.
+
+Whatever Prefect's server makes of them, the run goes on.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from prefect.artifacts import (
     acreate_link_artifact,
@@ -14,6 +17,8 @@ from prefect.artifacts import (
     acreate_progress_artifact,
     aupdate_progress_artifact,
 )
+from prefect.client.orchestration import get_client
+from prefect.context import FlowRunContext
 
 from tasks.earlier import done_earlier
 from weirbox.domain.run import Progress
@@ -25,26 +30,48 @@ from weirbox.store import queries
 EVERY_S = 3.0
 """How often the progress artifact is renewed."""
 
+PATIENCE_S = 10.0
+"""How long a view may take: a server that died answers none, and a run has many."""
+
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
+
+
+async def name_flow_run(run_id: str, tags: set[str]) -> None:
+    """Give the flow run its run's name, and tags to find it by."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    flow_run = context.flow_run
+    async with get_client() as client:
+        update = client.update_flow_run(
+            flow_run.id, name=run_id, tags=sorted({*flow_run.tags, *tags})
+        )
+        await _shown(run_id, "name", update)
 
 
 @asynccontextmanager
 async def progress_artifact(runtime: Runtime, run_id: str) -> AsyncIterator[None]:
     """Keep a progress artifact up to date for the length of a block."""
-    artifact = None
-    try:
-        await acreate_link_artifact(
-            link=run_url(runtime.settings, run_id), key=f"dashboard-{_key(run_id)}"
-        )
-        artifact = await acreate_progress_artifact(0.0, key=f"progress-{_key(run_id)}")
-    except Exception as error:  # noqa: BLE001 - a view must not end a run
-        log.warning("run %s: no progress artifact: %s", run_id, error)
-    task = asyncio.ensure_future(_renew(runtime, run_id, artifact))
+    link = acreate_link_artifact(
+        link=run_url(runtime.settings, run_id),
+        link_text=f"{run_id} in the dashboard",
+        key=f"dashboard-{_key(run_id)}",
+    )
+    await _shown(run_id, "dashboard link", link)
+    artifact = await _shown(
+        run_id, "progress", acreate_progress_artifact(0.0, key=f"progress-{_key(run_id)}")
+    )
+    if artifact is None:
+        yield
+        return
+    renewing = asyncio.ensure_future(_renew(runtime, run_id, artifact))
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
         await _show(runtime, run_id, artifact)
 
 
@@ -55,14 +82,21 @@ async def _renew(runtime: Runtime, run_id: str, artifact: Any) -> None:
 
 
 async def _show(runtime: Runtime, run_id: str, artifact: Any) -> None:
-    if artifact is None:
-        return
+    await _shown(run_id, "progress", _update(runtime, run_id, artifact))
+
+
+async def _update(runtime: Runtime, run_id: str, artifact: Any) -> None:
+    counts = await asyncio.to_thread(_progress, runtime, run_id)
+    done = 100.0 * counts.exported / counts.planned if counts.planned else 100.0
+    await aupdate_progress_artifact(artifact, done, description=describe(counts))
+
+
+async def _shown(run_id: str, what: str, update: Awaitable[T]) -> T | None:
     try:
-        counts = await asyncio.to_thread(_progress, runtime, run_id)
-        done = 100.0 * counts.exported / counts.planned if counts.planned else 100.0
-        await aupdate_progress_artifact(artifact, done, description=describe(counts))
+        return await asyncio.wait_for(update, PATIENCE_S)
     except Exception as error:  # noqa: BLE001 - a view must not end a run
-        log.warning("run %s: the progress artifact is stale: %s", run_id, error)
+        log.warning("run %s: Prefect does not show its %s: %r", run_id, what, error)
+        return None
 
 
 def describe(counts: Progress) -> str:
@@ -87,12 +121,9 @@ async def show_earlier(runtime: Runtime, run_id: str) -> None:
 
 async def scorecard_artifact(run_id: str, body: dict[str, Any], url: str) -> None:
     """Publish a scorecard as markdown."""
-    try:
-        await acreate_markdown_artifact(
-            scorecard_markdown(body, url=url), key=f"scorecard-{_key(run_id)}"
-        )
-    except Exception as error:  # noqa: BLE001 - a view must not end a run
-        log.warning("run %s: no scorecard artifact: %s", run_id, error)
+    markdown = scorecard_markdown(body, url=url)
+    artifact = acreate_markdown_artifact(markdown, key=f"scorecard-{_key(run_id)}")
+    await _shown(run_id, "scorecard", artifact)
 
 
 def _progress(runtime: Runtime, run_id: str) -> Progress:

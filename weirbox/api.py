@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 Engine = Literal["prefect", "direct"]
 SuiteLike = str | Path | Suite | dict[str, Any]
+
+log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 """How often `Run.wait` and progress callbacks look at the rows."""
@@ -241,34 +244,33 @@ async def _drive_directly(runtime: Runtime, run_id: str, watch: Callable[[Driver
 async def _drive_with_prefect(
     runtime: Runtime, run_id: str, watch: Callable[[Driver], None]
 ) -> None:
+    """Drive in a flow run; where Prefect fails once the run drives, go on without it."""
     from weirbox.services import Services, prepare_client
 
     services = Services(runtime.settings.home)
     server = await asyncio.to_thread(prepare_client, services)
-    import httpx
-    from prefect.exceptions import PrefectException
-
-    from flows import evaluate_run as flow_module
-    from flows.requests import EvaluateRequest
+    from flows.embedded import evaluate_here
 
     if server is not None:
         await asyncio.to_thread(services.wait, server, "/api/health")
-    token = flow_module.on_driver.set(watch)
-    try:
-        state = await flow_module.evaluate_run(EvaluateRequest(run_id=run_id), return_state=True)
-    except (RuntimeError, PrefectException, httpx.HTTPError) as error:
-        raise ServiceError(
-            f"Prefect failed: {error}; the run goes on with: weirbox resume {run_id} "
-            "(or, without Prefect, with --engine direct)"
-        ) from error
-    finally:
-        flow_module.on_driver.reset(token)
+    begun: list[Driver] = []
+
+    def watching(driver: Driver) -> None:
+        begun.append(driver)
+        watch(driver)
+
+    fault = await evaluate_here(run_id, runtime.settings, watching)
     with runtime.database.read() as connection:
         found = queries.summary(connection, run_id)
-    if state.is_failed() or state.is_crashed():
-        fault = await state.aresult(raise_on_failure=False)
-        if isinstance(fault, Exception) and (found.finalizing or not found.status.terminal):
-            raise fault
+    if fault is None or (found.status.terminal and not found.finalizing):
+        return
+    if not begun:
+        raise ServiceError(
+            f"Prefect failed: {fault}; the run goes on with: weirbox resume {run_id} "
+            "(or, without Prefect, with --engine direct)"
+        ) from fault
+    log.warning("run %s goes on without Prefect, which failed: %r", run_id, fault)
+    await _drive_directly(runtime, run_id, watch)
 
 
 def _blocking(work: Coroutine[Any, Any, Run]) -> Run:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,24 @@ class Runtime:
         return (str(folder.expanduser().absolute()),) if folder is not None else ()
 
 
+_given: ContextVar[Settings | None] = ContextVar("weirbox_settings", default=None)
+
+
+def current_settings() -> Settings:
+    """The settings that hold here: given further up by `using`, else the environment's."""
+    return _given.get() or Settings()
+
+
+@contextmanager
+def using(settings: Settings) -> Iterator[None]:
+    """Let settings hold for everything that runs within a block, flows included."""
+    token = _given.set(settings)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
 @contextmanager
 def open_runtime(
     settings: Settings | None = None, *resolvers: Callable[[str], str | None]
@@ -40,10 +59,10 @@ def open_runtime(
     """Open the store that the settings name, for the length of a block.
 
     Args:
-        settings: Default: from the environment.
+        settings: Default: the ones that hold here.
         resolvers: Further places of secrets, asked after environment and files.
     """
-    settings = settings or Settings()
+    settings = settings or current_settings()
     places = [secrets.from_environment, *resolvers]
     if settings.secrets_dir is not None:
         places.insert(1, secrets.from_files(settings.secrets_dir))

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -46,10 +47,15 @@ SERVER_ENV = {
 CLIENT_ENV = {
     "PREFECT_LOGGING_TO_API_ENABLED": "false",
     "PREFECT_LOGGING_LEVEL": "WARNING",
+    "PREFECT_CLIENT_MAX_RETRIES": "3",
     "DO_NOT_TRACK": "1",
 }
 """What a driver sets for itself, unless the user has set it: logs to the API cost a request
-for each line, and the rows are the truth anyway."""
+for each line, and a request to a server that died is given up after 14 s instead of 62 s,
+since the rows are the truth anyway."""
+
+CHOSEN_HERE = "WEIRBOX_LOCAL_PREFECT_API_URL"
+"""Tells a PREFECT_API_URL that `prepare_client` has set from one that the user has."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Service:
     @property
     def alive(self) -> bool:
         """Whether that very process still runs."""
-        return process_start(self.pid) == self.start
+        return self.start != "" and process_start(self.pid) == self.start
 
 
 class Services:
@@ -167,38 +173,56 @@ class Services:
 
 
 def configured_api_url() -> str | None:
-    """The Prefect server the user has chosen: by environment, else by Prefect's profile."""
+    """The Prefect server the user has chosen, from where Prefect itself would take it: the
+    environment, ``prefect.toml`` or ``pyproject.toml`` here, the active profile."""
     url = os.environ.get("PREFECT_API_URL")
-    if url:
+    if url and url != os.environ.get(CHOSEN_HERE):
         return url
-    home = Path(os.environ.get("PREFECT_HOME", Path.home() / ".prefect"))
-    path = Path(os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml"))
-    try:
-        profiles = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError):
-        return None
-    active = os.environ.get("PREFECT_PROFILE", profiles.get("active"))
-    chosen = profiles.get("profiles", {}).get(active, {}).get("PREFECT_API_URL")
+    home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
+    profiles = _toml(Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml"))
+    active = os.environ.get("PREFECT_PROFILE") or str(profiles.get("active"))
+    chosen = (
+        _entry(_toml(Path("prefect.toml")), "api", "url")
+        or _entry(_toml(Path("pyproject.toml")), "tool", "prefect", "api", "url")
+        or _entry(profiles, "profiles", active, "PREFECT_API_URL")
+    )
     return str(chosen) if chosen else None
 
 
-def prepare_client(services: Services) -> Service | None:
-    """Set this process's environment so that Prefect, imported later, finds its server.
+def _toml(path: Path) -> dict[str, Any]:
+    """A file's content; nothing where it is absent or broken, which Prefect itself will tell."""
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
 
-    Starts the local server where the user has chosen none; the caller waits for it.
+
+def _entry(found: Any, *names: str) -> Any:
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def prepare_client(services: Services) -> Service | None:
+    """Have Prefect, in this process, find its server.
+
+    Starts the local server where the user has chosen none; the caller waits for it. Safe
+    to call again: a local server that has ended since is started again.
 
     Returns:
         The local server, or None where the user's own is used.
     """
     for name, value in CLIENT_ENV.items():
         os.environ.setdefault(name, value)
-    configured = configured_api_url()
-    if configured is not None:
-        found = services.get("prefect")
-        return found if found is not None and configured == f"{found.url}/api" else None
-    server = services.start_prefect()
-    os.environ["PREFECT_API_URL"] = f"{server.url}/api"
-    os.environ.setdefault("PREFECT_HOME", str(services.prefect_home))
+    server = None
+    if configured_api_url() is None:
+        server = services.start_prefect()
+        os.environ["PREFECT_API_URL"] = os.environ[CHOSEN_HERE] = f"{server.url}/api"
+        os.environ.setdefault("PREFECT_HOME", str(services.prefect_home))
+    if "prefect.context" in sys.modules:  # it has read the environment already
+        from prefect.context import refresh_global_settings_context
+
+        refresh_global_settings_context()
     return server
 
 
@@ -219,17 +243,16 @@ def answers(url: str, *, through_proxy: bool = False) -> bool:
 
 
 def _end_group(service: Service) -> None:
-    for number, seconds in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, STOP_S)):
+    """Ask a service and its children to end, and kill what is left once it has, or in time."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(service.pid, number)
         except ProcessLookupError:
             return
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            _reap_child(service.pid)
-            if not service.alive:
-                return
+        deadline = time.monotonic() + STOP_S
+        while service.alive and time.monotonic() < deadline:
             time.sleep(0.05)
+        _reap_child(service.pid)
 
 
 def _reap_child(pid: int) -> None:
