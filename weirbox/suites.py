@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from weirbox.domain.plain_yaml import PlainLoader
 from weirbox.domain.spec import Suite
 from weirbox.errors import SuiteError
 
@@ -32,7 +32,7 @@ def load_suite(path: str | Path) -> Suite:
     except (OSError, UnicodeDecodeError) as error:
         raise SuiteError(f"suite file {str(path)!r} cannot be read: {error}") from error
     try:
-        data = yaml.load(text, Loader=_Loader)
+        data = yaml.load(text, Loader=PlainLoader)
     except yaml.YAMLError as error:
         raise SuiteError(f"suite file {str(path)!r} is not valid YAML: {_yaml(error)}") from None
     except RecursionError:
@@ -56,39 +56,6 @@ def parse_suite(data: Any, *, place: str) -> Suite:
     except ValidationError as error:
         lines = [f"  {_one(item)}" for item in error.errors(include_url=False)]
         raise SuiteError("\n".join([f"suite {place} does not hold together:", *lines])) from None
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice, and reads neither dates nor booleans out of
-    texts: ``on``, ``yes`` and ``no`` are words, as in YAML 1.2."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, list | dict):
-            raise yaml.constructor.ConstructorError(
-                None, None, "a key must be a text", key_node.start_mark
-            )
-        if key in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} is given twice", key_node.start_mark
-            )
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-_PLAIN_TEXT = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:bool")
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag not in _PLAIN_TEXT]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
 
 
 def _yaml(error: yaml.YAMLError) -> str:

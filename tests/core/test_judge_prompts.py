@@ -133,3 +133,12 @@ def test_a_schema_is_strict(rubric: Rubric, key: str, answer: dict[str, Any]) ->
     assert schema["properties"][key] == answer
     assert schema["required"] == list(schema["properties"]) == ["reason", key, "confidence"]
     assert schema["additionalProperties"] is False
+
+
+def test_yes_and_no_in_a_prompt_file_are_words(tmp_path: Path) -> None:
+    (tmp_path / "menu.yaml").write_text(
+        "id: menu\nversion: 1\nuser: 'Is it? {{ output }}'\n"
+        "rubric: {kind: choice, choices: {yes: pass, no: fail}}\n"
+    )
+
+    assert resolve("menu", (str(tmp_path),)).rubric.choices == {"yes": "pass", "no": "fail"}

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from weirbox.domain.base import model_json, storable
 from weirbox.domain.case import Case
 from weirbox.domain.judging import Prompt, Rubric
+from weirbox.domain.plain_yaml import PlainLoader
 from weirbox.domain.template import Missing, fill, lookup
 from weirbox.domain.trace import Observation
 from weirbox.domain.values import plain_text
@@ -211,7 +212,7 @@ def _load(folders: Sequence[str | Path]) -> dict[tuple[str, int], Prompt]:
 
 def _read(path: Path) -> Iterator[Prompt]:
     try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        documents = list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=PlainLoader))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SuiteError(f"{path}: this prompt file cannot be read: {error}") from error
     for document in documents:
