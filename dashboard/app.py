@@ -9,6 +9,7 @@ import pandas  # noqa: F401
 import streamlit as st
 
 from dashboard.parts.store import store_or_stop
+from dashboard.parts.where import forget_filters
 
 
 @st.cache_resource(show_spinner=False)
@@ -29,5 +30,7 @@ page = st.navigation(
     ],
     position="top",
 )
+if page.url_path != "cases":
+    forget_filters()
 store_or_stop()
 page.run()

@@ -14,6 +14,9 @@ Color = Literal["red", "orange", "yellow", "blue", "green", "violet", "gray"]
 CHARACTERS_SHOWN = 20_000
 """Characters of one text that a page shows; the rest can be downloaded."""
 
+TALL, TALL_LINES, TALL_CHARACTERS = 420, 18, 1500
+"""Pixels of a box that scrolls, and from how much text on it does."""
+
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and marks that change the direction of what stands around them."""
 
@@ -62,7 +65,13 @@ def block(value: JsonValue, *, key: str, absent: str = "none") -> None:
         return
     text = as_text(value)
     language = None if isinstance(value, str) else "json"
-    st.code(visible(text[:CHARACTERS_SHOWN]), language=language, wrap_lines=True)
+    tall = len(text) > TALL_CHARACTERS or text.count("\n") > TALL_LINES
+    st.code(
+        visible(text[:CHARACTERS_SHOWN]),
+        language=language,
+        wrap_lines=True,
+        height=TALL if tall else "content",
+    )
     if len(text) > CHARACTERS_SHOWN:
         st.caption(f"Cut: the first {CHARACTERS_SHOWN:,} of {len(text):,} characters.")
         st.download_button(

@@ -21,6 +21,9 @@ CASES_PAGE = "views/cases.py"
 CASE_PAGE = "views/case.py"
 RUNS_PAGE = "views/runs.py"
 
+FILTERS = ("verdict", "disposition", "state", "error", "category", "q")
+"""The keys of the filters of the cases; in the URL they have the same names."""
+
 
 def run_or_stop() -> RunKey:
     """The run that the URL or the session names, else the newest one."""
@@ -61,6 +64,36 @@ def not_found(text: str) -> None:
     """Say that what the URL names does not exist."""
     st.title("Not found")
     st.text(visible(text))
+
+
+def forget_filters() -> None:
+    """Drop the filters of the cases, so that a link to cases brings exactly its own."""
+    for name in FILTERS:
+        st.session_state.pop(name, None)
+
+
+def recall_cases() -> None:
+    """Show the list of cases as it was last left, when its address comes without parameters,
+    as it does from the menu and from the browser's Back."""
+    kept: dict[str, str] = st.session_state.get("cases", {})
+    if "run" in st.query_params or kept.get("run") != st.session_state.get("run"):
+        return
+    for name, value in kept.items():
+        if name in FILTERS:
+            st.session_state[name] = value
+        else:
+            st.query_params[name] = value
+
+
+def remember_cases() -> None:
+    """Keep the address of the list of cases, to lead back to it."""
+    st.session_state["cases"] = st.query_params.to_dict()
+
+
+def back_to_cases(run_id: str) -> dict[str, str]:
+    """The parameters of the list that was last open, if it was of this run."""
+    kept: dict[str, str] = st.session_state.get("cases", {})
+    return kept if kept.get("run") == run_id else {"run": run_id}
 
 
 def _stop(text: str) -> NoReturn:

@@ -11,6 +11,7 @@ from dashboard.parts.where import (
     CASE_PAGE,
     CASES_PAGE,
     RUN_PAGE,
+    back_to_cases,
     not_found,
     run_or_stop,
     seq_or_stop,
@@ -54,12 +55,12 @@ def _head(trial: TrialDetail) -> None:
         if trial.cached:
             st.badge("↺ cached", color="gray")
         st.space("stretch")
-        _turn("Previous", trial.previous, "left")
-        _turn("Next", trial.next, "right")
+        _turn("Previous", trial.previous, "P")
+        _turn("Next", trial.next, "N")
     with st.container(horizontal=True):
         label = f"Run {inert(trial.run_id)}"
         st.page_link(RUN_PAGE, label=label, query_params={"run": trial.run_id})
-        st.page_link(CASES_PAGE, label="All cases", query_params={"run": trial.run_id})
+        st.page_link(CASES_PAGE, label="Cases", query_params=back_to_cases(trial.run_id))
         _trials(trial)
     case_id = visible(trial.case.id)
     st.code(case_id[:ID_SHOWN], language=None, wrap_lines=True)

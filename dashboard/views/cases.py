@@ -12,7 +12,7 @@ from dashboard.parts import labels, numbers
 from dashboard.parts.store import read
 from dashboard.parts.tables import badges, cell, table
 from dashboard.parts.text import one_line
-from dashboard.parts.where import CASE_PAGE, RUN_PAGE, run_or_stop
+from dashboard.parts.where import CASE_PAGE, RUN_PAGE, recall_cases, remember_cases, run_or_stop
 from weirbox.domain.run import RunSummary
 from weirbox.domain.words import Disposition, ErrorKind, ScoreState, Verdict
 from weirbox.stats.markdown import inert
@@ -34,6 +34,7 @@ ROWS_SEEN, ROW_HEIGHT = 20, 36  # a longer page scrolls within the grid
 
 def show() -> None:
     """The whole page."""
+    recall_cases()
     key = run_or_stop()
     run: RunSummary = read(queries.summary, key)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -43,6 +44,7 @@ def show() -> None:
         )
         labels.badge(labels.status_label(run))
     chosen = _filters(key)
+    remember_cases()
     _grid(key, chosen)
 
 

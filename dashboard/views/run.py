@@ -73,7 +73,7 @@ def _head(run: RunSummary) -> None:
     st.text("  ·  ".join(visible(part) for part in parts if part))
     if run.reason:
         look = labels.STATUS[run.status]
-        notice(f"{look.sign} why it is {look.word}", run.reason, color=look.color)
+        notice(f"{look.text} because", run.reason, color=look.color)
 
 
 def _signs_of_life(run: RunSummary, key: RunKey) -> None:

@@ -217,8 +217,9 @@ def _ranges(connection: Connection, scored: Any, bins: int) -> list[Slice]:
             select(number, func.count()).where(finite).group_by(number).order_by(number)
         )
         return [Slice(f"{value:.6g}", count, value, value) for value, count in found]
-    width = high / bins - low / bins  # high - low may be too great for a float
-    edges = [low + width * index for index in range(bins)] + [high]
+    shares = [index / bins for index in range(1, bins)]
+    inner = [low * (1 - share) + high * share for share in shares]  # high - low may overflow
+    edges = [low, *inner, high]
     starts, ends = edges[:-1], edges[1:]
     within = [and_(number >= start, number < end) for start, end in zip(starts, ends, strict=True)]
     within[-1] = number >= starts[-1]  # the highest value belongs to the last range
