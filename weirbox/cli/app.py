@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from weirbox.cli.edge import DONE, FAILED, load_settings, screen
+from weirbox.cli.edge import DONE, FAILED, invoked, load_settings, screen
 from weirbox.cli.options import (
     AsJson,
     Cases,
@@ -64,7 +64,7 @@ def init(
 
     file = write_starter(path)
     with screen() as to:
-        to.tell(f"wrote {file}; run it with: weirbox run {file}")
+        to.tell(f"wrote {file}; run it with: {invoked()} run {file}")
 
 
 @app.command(cls=PreviewCommand)

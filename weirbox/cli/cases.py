@@ -80,7 +80,9 @@ def case_page(detail: dict[str, Any]) -> Iterator[RenderableType]:
     from rich.text import Text
 
     case = detail["case"]
-    yield Text.assemble((cut(case["id"], SHORT), "bold"), f"  {detail['run_id']}")
+    title = text(cut(case["id"], SHORT))
+    title.stylize("bold")
+    yield title.append(f"  {detail['run_id']}", style="not bold")
     if case["parse_error"] is not None:
         yield from _block("malformed", case["parse_error"]["message"])
         yield from _block("raw", case["parse_error"]["raw"])

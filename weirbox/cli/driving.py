@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weirbox import api, suites
-from weirbox.cli.edge import DONE, FAILED, SIGNALLED, Screen
+from weirbox.cli.edge import DONE, FAILED, SIGNALLED, Screen, invoked
 from weirbox.cli.progress import shown_progress
 from weirbox.cli.runs import how_it_ended
 from weirbox.cli.scorecard import scorecard
@@ -195,5 +195,5 @@ def dashboard_link(settings: Settings, run_id: str) -> str:
         return run_url(settings, run_id)
     running = Services(settings.home).get("dashboard")
     if running is None:
-        return "weirbox up"
+        return f"{invoked()} up"
     return run_url(settings.model_copy(update={"dashboard_url": running.url}), run_id)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import logging
 import os
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -99,6 +103,17 @@ def plain(text: object) -> str:
     """Untrusted text for a terminal: control characters, which could move the cursor or
     turn the direction of writing, stand as escapes."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+
+
+@functools.cache
+def invoked() -> str:
+    """How this program was called, so that the commands it suggests can be copied."""
+    called, found = Path(sys.argv[0]), shutil.which("weirbox")
+    if called.name != "weirbox" or not called.exists():
+        return "weirbox"
+    if found is not None and called.samefile(found):
+        return "weirbox"
+    return shlex.quote(str(called))
 
 
 def load_settings() -> Settings:

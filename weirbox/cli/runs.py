@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from weirbox.cli.edge import invoked
 from weirbox.cli.scorecard import scorecard
 from weirbox.cli.wording import counted, cut, facts, grid, moment, plural, text, took, usd, word
 from weirbox.domain.words import Disposition, RunStatus, ScoreState
@@ -80,12 +81,12 @@ def how_it_ended(run: RunSummary) -> str:
     """What a run's end means, and what can be done next."""
     match run.status:
         case RunStatus.COMPLETED if run.finalizing:
-            return f"the run is completed, not finalized: weirbox finalize {run.run_id}"
+            return f"the run is completed, not finalized: {invoked()} finalize {run.run_id}"
         case RunStatus.COMPLETED:
-            return f"one case: weirbox show {run.run_id} CASE"
+            return f"one case: {invoked()} show {run.run_id} CASE"
         case RunStatus.PENDING | RunStatus.RUNNING:
             left = run.progress.planned - run.progress.exported
-            return f"{plural(left, 'trial')} left; go on with: weirbox resume {run.run_id}"
+            return f"{plural(left, 'trial')} left; go on with: {invoked()} resume {run.run_id}"
         case _:
             return f"the run is {run.status}{f': {run.reason}' if run.reason else ''}"
 
