@@ -458,7 +458,9 @@ def test_status_and_show_give_the_same_json_as_run(weirbox: Cli, suite: Path) ->
     assert weirbox("list", "--json").json == [run]
 
 
-def test_show_lists_the_trials_without_a_pass_and_the_timeline(weirbox: Cli, suite: Path) -> None:
+def test_show_lists_the_trials_that_are_not_clean_and_the_timeline(
+    weirbox: Cli, suite: Path
+) -> None:
     ran(weirbox, suite)
 
     shown = weirbox("show", "latest").out

@@ -9,7 +9,7 @@ from weirbox.cli.cases import case_detail, case_page
 from weirbox.cli.edge import Screen
 from weirbox.cli.runs import how_it_ended, run_list, run_page, run_state
 from weirbox.cli.stack import service_table
-from weirbox.domain.words import RunStatus
+from weirbox.domain.words import Disposition, RunStatus
 from weirbox.errors import NotPossible
 from weirbox.pipeline.identity import is_dead
 from weirbox.runtime import find_run, open_runtime
@@ -21,8 +21,8 @@ from weirbox.store.writes import change_status
 if TYPE_CHECKING:
     from weirbox.settings import Settings
 
-FAILING = 10
-"""Trials without a pass that `show` lists."""
+SHOWN = 10
+"""Trials to look at that `show` lists."""
 
 
 def show_status(screen: Screen, settings: Settings, run: str | None) -> None:
@@ -66,13 +66,10 @@ def show_run(screen: Screen, settings: Settings, run: str) -> None:
         found = queries.summary(connection, run_id)
         card = queries.scorecard(connection, run_id)
         events = queries.events_of(connection, run_id)
-        failing = queries.trial_page(
-            connection,
-            run_id,
-            limit=FAILING,
-            where=(TRIAL.c.judged_at.is_not(None), TRIAL.c.verdict != "pass"),
+        doubtful = queries.trial_page(
+            connection, run_id, limit=SHOWN, where=(TRIAL.c.disposition != Disposition.CLEAN,)
         )
-    for part in run_page(found, card, events, failing):
+    for part in run_page(found, card, events, doubtful):
         screen.out.print(part)
     screen.tell(how_it_ended(found))
     screen.json(found.to_json())

@@ -51,28 +51,28 @@ def run_page(
     run: RunSummary,
     card: dict[str, Any] | None,
     events: Sequence[Any],
-    failing: Sequence[Any],
+    doubtful: Sequence[Any],
 ) -> Iterator[RenderableType]:
     """A run with everything that is known of it as a whole.
 
     Args:
         events: Its timeline.
-        failing: The first trials without a pass.
+        doubtful: The first trials that are not clean.
     """
     if card is None:
         yield from run_state(run, ())
     else:
         yield from scorecard(card)
         yield facts(_times(run))
-    if failing:
+    if doubtful:
         trials = [
             (
                 *(cut(trial.case_id, CASE), str(trial.trial), word(trial.verdict)),
                 *(word(trial.disposition or ""), trial.deciding or ""),
             )
-            for trial in failing
+            for trial in doubtful
         ]
-        yield grid(("first without a pass", "trial", "verdict", "disposition", "by"), trials)
+        yield grid(("first not clean", "trial", "verdict", "disposition", "by"), trials)
     rows = [(moment(event.at), word(event.kind), cut(event.message, EVENT)) for event in events]
     yield grid(("at", "event", ""), rows)
 
