@@ -232,9 +232,8 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - the engine is a view; the work goes on
             log.warning("%s: the engine failed: %s", packet.label, error)
         try:
+            await opened.ended()
             while opened.left:
-                if opened.started:
-                    self._queues[packet.stage].busy += len(opened.left)
                 await opened.run()
         finally:
             del self._open[packet.key]
@@ -258,15 +257,15 @@ class Driver:
             self._advance(item, result, counted=counted)
 
     async def _measured(self, stage: Stage, item: Item) -> StageResult:
-        queue = self._queues[stage]
+        """Run the stage, and free the slot; a trial that is cut off keeps its own, since its
+        packet goes on with it, or the driver ends."""
         started = time.perf_counter()
-        try:
-            return await self._stages.run(stage, item)
-        finally:
-            queue.done(time.perf_counter() - started)
-            if stage is Stage.JUDGE:
-                self._leave_window(item)
-            self._wake.set()
+        result = await self._stages.run(stage, item)
+        self._queues[stage].done(time.perf_counter() - started)
+        if stage is Stage.JUDGE:
+            self._leave_window(item)
+        self._wake.set()
+        return result
 
     async def _written(self, result: StageResult) -> bool:
         """Commit; who is cancelled waits all the same, as what was handed over is written."""

@@ -105,6 +105,8 @@ class OpenPacket:
         self._seqs: list[int] = []
         self._busy: dict[asyncio.Task[None], Item] = {}
         self._idle = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._ended.set()
 
     @property
     def room(self) -> int:
@@ -122,7 +124,9 @@ class OpenPacket:
     async def run(self) -> Receipt:
         """Carry the trials until none is left; new ones may join until then."""
         self.started = True
-        self._idle.clear()
+        self._ended.clear()
+        if self.left:
+            self._idle.clear()
         for item in self.left:
             self._start(item)
         self.left = []
@@ -135,7 +139,12 @@ class OpenPacket:
                 task.cancel()
             await asyncio.gather(*busy, return_exceptions=True)
             self.left = [item for task, item in busy.items() if task.cancelled()]
+            self._ended.set()
         return Receipt(stage=self.packet.stage, seqs=tuple(self._seqs))
+
+    async def ended(self) -> None:
+        """Wait for `run`, which an engine may leave to itself, to come to its end."""
+        await self._ended.wait()
 
     def _start(self, item: Item) -> None:
         self._seqs.append(item.ticket.seq)
