@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import postgres
+from weirbox.services import START_S, Service, Services
 from weirbox.store.engine import Database, open_database
 
 _numbers = count()
@@ -80,3 +81,15 @@ def _fresh_sqlite(template: Path, folder: Path) -> Iterator[Database]:
     opened = Database(f"sqlite:///{folder}/weirbox.db")
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A real Prefect server, started once for all tests that ask for it."""
+    services = Services(tmp_path_factory.mktemp("prefect"))
+    try:
+        server = services.start_prefect()
+        services.wait(server, "/api/health", seconds=2 * START_S)
+        yield server
+    finally:
+        services.stop("prefect")
