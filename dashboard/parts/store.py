@@ -7,7 +7,8 @@ finalizing; everything else is read again after `LIVE_S` seconds, once for all v
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -15,6 +16,7 @@ import streamlit as st
 from dashboard.parts.text import notice
 from weirbox.errors import WeirboxError
 from weirbox.settings import Settings
+from weirbox.store.engine import DatabaseTrouble
 from weirbox.store.views.opening import Database, open_reader, shown_url
 from weirbox.store.views.runs import RunKey
 
@@ -22,6 +24,8 @@ LIVE_S = 2.0
 """How long a read of a run that may still change is good for."""
 
 T = TypeVar("T")
+
+UNREADABLE = "⚠ The store cannot be read"
 
 HOW_TO_START = "weirbox run examples/humaneval/suite.yaml"
 
@@ -46,7 +50,7 @@ def store_or_stop() -> None:
         no_run_yet()
         st.stop()
     except WeirboxError as error:
-        notice("⚠ The store cannot be read", str(error))
+        notice(UNREADABLE, str(error))
         st.stop()
 
 
@@ -61,7 +65,7 @@ def no_run_yet() -> None:
 
 def read_now(function: Callable[..., T], *args: Any, **options: Any) -> T:
     """Read ``function(connection, ...)`` without a cache, in one reading transaction."""
-    with _open(Settings().store_url).read() as connection:
+    with _trouble_told(), _open(Settings().store_url).read() as connection:
         return function(connection, *args, **options)
 
 
@@ -71,8 +75,19 @@ def read(function: Callable[..., T], run: RunKey, *args: Any) -> T:
     if run.finalized_at is not None:
         stamp = run.finalized_at.isoformat()
     name = f"{function.__module__}.{function.__qualname__}"
-    found: T = _read(Settings().store_url, name, stamp, run.run_id, args, function)
+    with _trouble_told():
+        found: T = _read(Settings().store_url, name, stamp, run.run_id, args, function)
     return found
+
+
+@contextmanager
+def _trouble_told() -> Iterator[None]:
+    """Say when the database fails under a page, and end the page there."""
+    try:
+        yield
+    except DatabaseTrouble as error:
+        notice(UNREADABLE, str(getattr(error, "orig", error)))
+        st.stop()
 
 
 @st.cache_data(ttl="1h", max_entries=500, show_spinner=False)

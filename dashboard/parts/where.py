@@ -21,6 +21,9 @@ CASES_PAGE = "views/cases.py"
 CASE_PAGE = "views/case.py"
 RUNS_PAGE = "views/runs.py"
 
+DIGITS = 10
+"""From so many digits on, a number may be too great for a database to compare with."""
+
 FILTERS = ("verdict", "disposition", "state", "error", "category", "q")
 """The keys of the filters of the cases; in the URL they have the same names."""
 
@@ -49,15 +52,13 @@ def run_or_stop() -> RunKey:
 
 def seq_or_stop() -> int:
     """The trial that the URL or the session names, else the run's first one."""
-    asked = st.query_params.get("seq", st.session_state.get("seq", 0))
-    try:
-        seq = int(asked)
-    except ValueError:
-        _stop(f"seq {asked!r} is not a number; cases are numbered from 0")
-    st.session_state["seq"] = seq
-    if st.query_params.get("seq") != str(seq):
-        st.query_params["seq"] = str(seq)
-    return seq
+    asked = st.query_params.get("seq") or st.session_state.get("seq") or "0"
+    if not (asked.isascii() and asked.isdecimal() and len(asked) < DIGITS):
+        _stop(f"there is no case number {asked!r}; cases are numbered from 0")
+    st.session_state["seq"] = asked
+    if st.query_params.get("seq") != asked:
+        st.query_params["seq"] = asked
+    return int(asked)
 
 
 def not_found(text: str) -> None:

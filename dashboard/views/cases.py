@@ -12,7 +12,14 @@ from dashboard.parts import labels, numbers
 from dashboard.parts.store import read
 from dashboard.parts.tables import badges, cell, table
 from dashboard.parts.text import one_line
-from dashboard.parts.where import CASE_PAGE, RUN_PAGE, recall_cases, remember_cases, run_or_stop
+from dashboard.parts.where import (
+    CASE_PAGE,
+    DIGITS,
+    RUN_PAGE,
+    recall_cases,
+    remember_cases,
+    run_or_stop,
+)
 from weirbox.domain.run import RunSummary
 from weirbox.domain.words import Disposition, ErrorKind, ScoreState, Verdict
 from weirbox.stats.markdown import inert
@@ -178,7 +185,7 @@ def _columns(lines: Sequence[TrialLine]) -> dict[str, object]:
 
 def _cursor(name: str) -> int | None:
     text = st.query_params.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 12 else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < DIGITS else None
 
 
 def _first_page() -> None:

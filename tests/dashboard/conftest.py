@@ -29,12 +29,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 def open_page(monkeypatch: pytest.MonkeyPatch) -> Open:
     """Open a page by its name and the parameters in its address."""
 
-    def opened(database: Database | str, page: str = "", **parameters: Any) -> AppTest:
+    def opened(database: Database | str, view: str = "", /, **parameters: Any) -> AppTest:
         url = database if isinstance(database, str) else database.url
         monkeypatch.setenv("WEIRBOX_DATABASE_URL", url)
         app = AppTest.from_file(str(APP), default_timeout=PATIENCE_S)
-        if page:
-            app.run().switch_page(f"views/{page}.py")
+        if view:
+            app.run().switch_page(f"views/{view}.py")
         for name, value in parameters.items():
             app.query_params[name] = str(value)
         app.run()
