@@ -60,6 +60,15 @@ def sqlite(sqlite_template: Path, tmp_path: Path) -> Iterator[Database]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def shared_sqlite(
+    sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Database]:
+    """The same for a module, whose tests then each look at runs of their own only."""
+    with _fresh_sqlite(sqlite_template, tmp_path_factory.mktemp("shared")) as opened:
+        yield opened
+
+
 @contextmanager
 def _fresh(request: pytest.FixtureRequest, folder: Path) -> Iterator[Database]:
     if request.param == "sqlite":
