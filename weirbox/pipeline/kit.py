@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from weirbox import compute, graders, harnesses, judges, rules, sinks
-from weirbox.domain.judging import JudgeSpec, TierSpec
+from weirbox.domain.judging import (
+    AnthropicProvider,
+    JudgeSpec,
+    OpenAIProvider,
+    ProviderSpec,
+    TierSpec,
+)
 from weirbox.domain.plan import Plan
 from weirbox.domain.score import Score
 from weirbox.domain.seams import (
@@ -128,7 +135,7 @@ def assemble(plan: Plan, run_id: str, workshop: Workshop) -> Kit:
         for name, spec in suite.providers.items()
         if name in used
     }
-    limiters = {name: AdaptiveLimiter(suite.providers[name].concurrency) for name in providers}
+    limiters = account_limiters({name: suite.providers[name] for name in providers})
     return Kit(
         run_id=run_id,
         plan=plan,
@@ -142,6 +149,23 @@ def assemble(plan: Plan, run_id: str, workshop: Workshop) -> Kit:
         panel=judges.Panel(present, plan.prompts, providers, suite.routing, limiters),
         sinks=tuple(sinks.build(spec) for spec in suite.sinks),
     )
+
+
+def account_limiters(specs: Mapping[str, ProviderSpec]) -> dict[str, AdaptiveLimiter]:
+    """A limiter for each provider; those that name one account share the strictest.
+
+    An account is told by where requests go and by the secret they carry: what one
+    provider's requests are throttled for, another's of the same account are too.
+    """
+    named: dict[object, list[str]] = defaultdict(list)
+    for name, spec in specs.items():
+        http = isinstance(spec, AnthropicProvider | OpenAIProvider)
+        named[(spec.kind, spec.base_url, spec.secret) if http else name].append(name)
+    limiters: dict[str, AdaptiveLimiter] = {}
+    for names in named.values():
+        shared = AdaptiveLimiter(min(specs[name].concurrency for name in names))
+        limiters.update(dict.fromkeys(names, shared))
+    return limiters
 
 
 def _reader(database: Database, plan: Plan) -> ReadFile:
