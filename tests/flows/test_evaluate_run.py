@@ -20,8 +20,10 @@ from tests.factories import Fakes
 from tests.flows.conftest import Evaluations, Shown
 from weirbox.domain.case import Case
 from weirbox.domain.words import RunKind, RunStatus, ScoreState, TrialStage
+from weirbox.errors import ServiceError
 from weirbox.pipeline.driver import Driver
 from weirbox.runtime import open_runtime, using
+from weirbox.services import free_port
 from weirbox.store.base import RUN, TRIAL
 from weirbox.store.writes import change_status
 from weirbox.testing import MemorySink, ScriptedHarness
@@ -193,6 +195,18 @@ def test_the_python_api_runs_in_the_server_and_store_that_it_is_given(
     assert shown.flow_run(run.id).state_type is StateType.COMPLETED
     assert run.summary().verdicts.passed == 2
     assert run.scorecard() is not None
+
+
+def test_a_server_that_is_not_there_is_told_with_the_way_out(
+    evaluations: Evaluations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{free_port()}/api")
+    run_id = evaluations.plan(factories.suite(2))
+
+    with pytest.raises(ServiceError, match=f"Prefect failed.*weirbox resume {run_id}.*direct"):
+        weirbox.resume(run_id, settings=evaluations.settings)
+
+    assert evaluations.summary(run_id).status is RunStatus.PENDING
 
 
 @pytest.mark.parametrize(
