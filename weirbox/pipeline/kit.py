@@ -159,8 +159,10 @@ def account_limiters(specs: Mapping[str, ProviderSpec]) -> dict[str, AdaptiveLim
     """
     named: dict[object, list[str]] = defaultdict(list)
     for name, spec in specs.items():
-        http = isinstance(spec, AnthropicProvider | OpenAIProvider)
-        named[(spec.kind, spec.base_url, spec.secret) if http else name].append(name)
+        if isinstance(spec, AnthropicProvider | OpenAIProvider):
+            named[spec.kind, spec.base_url, spec.secret].append(name)
+        else:
+            named[name].append(name)
     limiters: dict[str, AdaptiveLimiter] = {}
     for names in named.values():
         shared = AdaptiveLimiter(min(specs[name].concurrency for name in names))
