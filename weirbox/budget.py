@@ -70,7 +70,7 @@ class TrialLedger:
         """
         if self._budget.calls is None and (self._budget.usd is None or usd == 0):
             return UNRESERVED
-        request = ReserveRequest(self._ticket, to_nano(usd) or 0)
+        request = ReserveRequest(self._ticket, to_nano(usd))
         reservation: int | None = await asyncio.wrap_future(self._writer.submit(request))
         if reservation is None:
             raise BudgetExhausted(f"the budget of run {self._ticket.run_id} is exhausted")

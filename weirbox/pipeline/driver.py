@@ -36,6 +36,9 @@ from weirbox.store.writer import Writer
 PREFETCH = 64
 """Trials claimed beyond the window, so that a free slot never waits for a claim."""
 
+MOST_CLAIMED = 1000
+"""Trials claimed at a time: bounds the parameters of one statement."""
+
 MOST_THREADS = 64
 """Threads for blocking work; each keeps memory of its own."""
 
@@ -313,7 +316,8 @@ class Driver:
 
     async def _claim_more(self) -> None:
         try:
-            items = await asyncio.to_thread(self._claim, max(PREFETCH, self._kit.window))
+            most = min(max(PREFETCH, self._kit.window), MOST_CLAIMED)
+            items = await asyncio.to_thread(self._claim, most)
         except Exception as error:  # noqa: BLE001 - raised by `drive`
             self._fail(error)
             return

@@ -25,8 +25,8 @@ def process_start(pid: int) -> str:
     Outside Linux only the pid tells processes apart.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
         return _exists(pid) if not Path("/proc/self").exists() else ""
     fields = stat.rpartition(")")[2].split()
     return "" if fields[0] == "Z" else fields[19]

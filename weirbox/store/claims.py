@@ -7,7 +7,7 @@ what the old driver still writes finds another token and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Select, delete, insert, select, update
 
 from weirbox.domain.words import TrialStage
 from weirbox.store import tables
-from weirbox.store.base import RESERVATION, TRIAL, table
+from weirbox.store.base import RESERVATION, TRIAL, lock_rows, table
 from weirbox.store.rows import Ticket
 from weirbox.store.types import utc_now
 
@@ -60,7 +60,7 @@ def claim_trials(connection: Connection, run_id: str, token: int, limit: int) ->
     Trials of other drivers are skipped, not waited for. Gives nothing when the
     claim itself is no longer held.
     """
-    if not _held(connection, token):
+    if not held(connection, [token]):
         return []
     statement = (
         select(*_TICKET)
@@ -78,6 +78,16 @@ def claim_trials(connection: Connection, run_id: str, token: int, limit: int) ->
             .values(claim=token)
         )
     return [_ticket(row, token) for row in rows]
+
+
+def held(connection: Connection, tokens: Collection[int]) -> set[int]:
+    """Those of the claims that nobody has taken back; they stay so until the transaction ends."""
+    statement = select(CLAIM.c.token).where(
+        CLAIM.c.token.in_(tokens), CLAIM.c.released_at.is_(None)
+    )
+    if connection.dialect.name != "sqlite":
+        statement = statement.with_for_update(read=True)
+    return set(connection.execute(statement).scalars())
 
 
 def release_claim(connection: Connection, token: int) -> int:
@@ -121,30 +131,29 @@ def live_drivers(connection: Connection, run_id: str) -> list[str]:
 
 
 def _reap(connection: Connection, tokens: Select[Any]) -> int:
-    found = list(connection.execute(tokens).scalars())
+    found = list(connection.execute(lock_rows(connection, tokens)).scalars())
     if found:
         _free(connection, found)
     return len(found)
 
 
 def _free(connection: Connection, tokens: Sequence[int]) -> int:
+    """Free what claims hold.
+
+    Trials are locked in the order in which the results of their stages lock them, or a
+    late result and this could wait for each other.
+    """
     connection.execute(
         update(CLAIM)
         .where(CLAIM.c.token.in_(tokens), CLAIM.c.released_at.is_(None))
         .values(released_at=utc_now())
     )
     connection.execute(delete(RESERVATION).where(RESERVATION.c.claim.in_(tokens)))
-    return connection.execute(
-        update(TRIAL).where(TRIAL.c.claim.in_(tokens)).values(claim=None)
-    ).rowcount
-
-
-def _held(connection: Connection, token: int) -> bool:
-    statement = select(CLAIM.c.released_at).where(CLAIM.c.token == token)
-    if connection.dialect.name != "sqlite":
-        statement = statement.with_for_update(read=True)
-    row = connection.execute(statement).one_or_none()
-    return row is not None and row.released_at is None
+    runs = select(CLAIM.c.run_id).where(CLAIM.c.token.in_(tokens))
+    theirs = (TRIAL.c.run_id.in_(runs), TRIAL.c.claim.in_(tokens))
+    in_order = select(TRIAL.c.seq).where(*theirs).order_by(TRIAL.c.run_id, TRIAL.c.seq)
+    connection.execute(lock_rows(connection, in_order)).all()
+    return connection.execute(update(TRIAL).where(*theirs).values(claim=None)).rowcount
 
 
 def _ticket(row: Any, token: int) -> Ticket:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from weirbox.domain.score import JudgeCall
+from weirbox.store import claims
 from weirbox.store.base import CALL, RESERVATION, RUN, lock_rows
 from weirbox.store.rows import Ticket, call_columns
 from weirbox.store.types import to_nano, utc_now
@@ -31,7 +32,7 @@ class ReserveRequest(NamedTuple):
     """An upper bound for a call about to be made; None where no price is known."""
 
     ticket: Ticket
-    nusd: int
+    nusd: int | None
 
 
 def reserve(connection: Connection, requests: Sequence[ReserveRequest]) -> list[int | None]:
@@ -39,24 +40,26 @@ def reserve(connection: Connection, requests: Sequence[ReserveRequest]) -> list[
 
     Returns:
         For each request the reservation's number, or None when the budget does
-        not admit it: spent and reserved together never exceed the limit.
+        not admit it: spent and reserved together never exceed the limit. Nothing is
+        admitted under a claim that was taken back: nobody would void it any more.
     """
     granted: list[int | None] = []
     rooms: dict[str, _Room] = {}
+    held = claims.held(connection, {request.ticket.token for request in requests})
     for request in requests:
         run_id = request.ticket.run_id
         room = rooms.get(run_id) or _room(connection, run_id)
         rooms[run_id] = room
-        if not room.admits(request.nusd):
+        if request.ticket.token not in held or not room.admits(request.nusd):
             granted.append(None)
             continue
-        room.take(request.nusd)
+        room.take(request.nusd or 0)
         row = connection.execute(
             insert(RESERVATION).returning(RESERVATION.c.id),
             {
                 "run_id": run_id,
                 "claim": request.ticket.token,
-                "nusd": request.nusd,
+                "nusd": request.nusd or 0,
                 "at": utc_now(),
             },
         ).scalar_one()
@@ -68,8 +71,13 @@ class _Room:
     def __init__(self, nusd: int | None, calls: int | None) -> None:
         self.nusd, self.calls = nusd, calls
 
-    def admits(self, nusd: int) -> bool:
-        return (self.nusd is None or nusd <= self.nusd) and (self.calls is None or self.calls >= 1)
+    def admits(self, nusd: int | None) -> bool:
+        """Whether a call fits; one of unknown price does while anything is left at all."""
+        if self.calls is not None and self.calls < 1:
+            return False
+        if self.nusd is None:
+            return True
+        return self.nusd > 0 if nusd is None else nusd <= self.nusd
 
     def take(self, nusd: int) -> None:
         self.nusd = None if self.nusd is None else self.nusd - nusd
