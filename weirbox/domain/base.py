@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 
 class Frozen(BaseModel):
     """An immutable value that refuses fields it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Count = Annotated[int, Field(le=2**31 - 1)]
+"""A number of things that a suite declares; every database and system call can hold it."""
+
+Seconds = Annotated[float, Field(le=366 * 86400.0, allow_inf_nan=False)]
+"""A span of time that a suite declares, up to a year."""
+
+Dollars = Annotated[float, Field(le=1e9, allow_inf_nan=False)]
+"""An amount in US dollars that a suite declares."""
 
 
 def canonical_json(value: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from weirbox.domain.base import Frozen
+from weirbox.domain.base import Frozen, Seconds
 from weirbox.domain.patterns import PatternText
 from weirbox.domain.references import FunctionRef
 from weirbox.domain.words import Authority
@@ -46,7 +46,7 @@ class TestsPass(GraderBase):
     files: dict[str, str] = Field(default_factory=dict)
     runner: Literal["pytest", "script"] = "pytest"
     target: tuple[str, ...] = ()
-    timeout_s: float | None = Field(default=None, gt=0)
+    timeout_s: Seconds | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _a_script_is_one_file(self) -> Self:
@@ -72,7 +72,7 @@ class CommandGrader(GraderBase):
     argv: tuple[str, ...] = Field(min_length=1)
     files: dict[str, str] = Field(default_factory=dict)
     stdin: str | None = None
-    timeout_s: float | None = Field(default=None, gt=0)
+    timeout_s: Seconds | None = Field(default=None, gt=0)
 
 
 class ScriptScore(GraderBase):

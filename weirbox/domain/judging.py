@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
-from weirbox.domain.base import Frozen
+from weirbox.domain.base import Count, Dollars, Frozen, Seconds
 
 
 class Price(Frozen):
     """US dollars per million tokens, overriding the known prices of a model."""
 
-    input: float = Field(ge=0)
-    output: float = Field(ge=0)
-    cached_input: float | None = Field(default=None, ge=0)
+    input: Dollars = Field(ge=0)
+    output: Dollars = Field(ge=0)
+    cached_input: Dollars | None = Field(default=None, ge=0)
 
 
 class HttpProvider(Frozen):
@@ -28,8 +28,8 @@ class HttpProvider(Frozen):
 
     base_url: str | None = None
     secret: str | None = None
-    concurrency: int = Field(default=8, ge=1)
-    timeout_s: float = Field(default=60.0, gt=0)
+    concurrency: Count = Field(default=8, ge=1)
+    timeout_s: Seconds = Field(default=60.0, gt=0)
     prices: dict[str, Price] = Field(default_factory=dict)
 
 
@@ -58,9 +58,9 @@ class PythonProvider(Frozen):
 
     kind: Literal["python"]
     function: str
-    cost_usd: float = Field(default=0.0, ge=0)
-    concurrency: int = Field(default=8, ge=1)
-    timeout_s: float = Field(default=60.0, gt=0)
+    cost_usd: Dollars = Field(default=0.0, ge=0)
+    concurrency: Count = Field(default=8, ge=1)
+    timeout_s: Seconds = Field(default=60.0, gt=0)
 
 
 class ReplayProvider(Frozen):
@@ -75,8 +75,8 @@ class ReplayProvider(Frozen):
 
     kind: Literal["replay"]
     path: str
-    delay_s: float = Field(default=0.0, ge=0)
-    concurrency: int = Field(default=1000, ge=1)
+    delay_s: Seconds = Field(default=0.0, ge=0)
+    concurrency: Count = Field(default=1000, ge=1)
 
 
 ProviderSpec = Annotated[
@@ -90,7 +90,7 @@ class TierSpec(Frozen):
 
     provider: str
     model: str = "default"
-    max_tokens: int = Field(default=1024, ge=1)
+    max_tokens: Count = Field(default=1024, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2)
 
 
@@ -106,8 +106,8 @@ class Rubric(Frozen):
     """
 
     kind: Literal["verdict", "score", "choice"] = "verdict"
-    scale: tuple[float, float] = (0.0, 1.0)
-    pass_at: float | None = None
+    scale: tuple[FiniteFloat, FiniteFloat] = (0.0, 1.0)
+    pass_at: FiniteFloat | None = None
     choices: dict[str, Literal["pass", "fail", "uncertain"] | None] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -127,7 +127,7 @@ class Prompt(Frozen):
     """
 
     id: str = Field(min_length=1, max_length=100)
-    version: int = Field(ge=1)
+    version: Count = Field(ge=1)
     system: str = ""
     user: str
     rubric: Rubric = Rubric()

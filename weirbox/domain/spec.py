@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
-from weirbox.domain.base import Frozen
+from weirbox.domain.base import Count, Dollars, Frozen, Seconds
 from weirbox.domain.grading import GraderSpec
 from weirbox.domain.judging import JudgeSpec, ProviderSpec
 from weirbox.domain.ruling import RuleSpec
@@ -82,7 +82,7 @@ class DatasetSpec(Frozen):
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     comment: str | None = Field(default=None, min_length=1, max_length=1)
     on_error: Literal["stop", "quarantine"] = "stop"
-    limit: int | None = Field(default=None, ge=0)
+    limit: Count | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -104,10 +104,10 @@ class ComputeSpec(Frozen):
 
     kind: Literal["auto", "local", "bubblewrap"] = "auto"
     network: bool = False
-    timeout_s: float = Field(default=60.0, gt=0)
-    memory_mb: int = Field(default=2048, gt=0)
-    processes: int = Field(default=256, gt=0)
-    output_limit_bytes: int = Field(default=10 * 2**20, gt=0)
+    timeout_s: Seconds = Field(default=60.0, gt=0)
+    memory_mb: Count = Field(default=2048, gt=0)
+    processes: Count = Field(default=256, gt=0)
+    output_limit_bytes: Count = Field(default=10 * 2**20, gt=0)
     files: dict[str, str] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
     secrets: dict[str, str] = Field(default_factory=dict)
@@ -132,7 +132,7 @@ class CommandHarness(Frozen):
     strip: bool = True
     keep: tuple[str, ...] = ()
     events: str | None = None
-    timeout_s: float | None = Field(default=None, gt=0)
+    timeout_s: Seconds | None = Field(default=None, gt=0)
     version: str | None = None
 
 
@@ -152,7 +152,7 @@ class HttpHarness(Frozen):
     headers: dict[str, str] = Field(default_factory=dict)
     body: JsonValue = None
     output: str | None = None
-    timeout_s: float = Field(default=60.0, gt=0)
+    timeout_s: Seconds = Field(default=60.0, gt=0)
     version: str | None = None
 
 
@@ -167,7 +167,7 @@ class PythonHarness(Frozen):
 
     kind: Literal["python"]
     function: str
-    timeout_s: float = Field(default=60.0, gt=0)
+    timeout_s: Seconds = Field(default=60.0, gt=0)
     version: str | None = None
 
 
@@ -223,8 +223,8 @@ class BudgetSpec(Frozen):
         allow_unpriced: Accept models without a known price under a dollar limit.
     """
 
-    usd: float | None = Field(default=None, ge=0)
-    calls: int | None = Field(default=None, ge=0)
+    usd: Dollars | None = Field(default=None, ge=0)
+    calls: Count | None = Field(default=None, ge=0)
     allow_unpriced: bool = False
 
 
@@ -257,11 +257,11 @@ class Concurrency(Frozen):
         drivers: How many drivers may share the run.
     """
 
-    execute: int | None = Field(default=None, ge=1)
-    judge: int = Field(default=4, ge=1)
-    export: int = Field(default=2, ge=1)
-    window: int | None = Field(default=None, ge=1)
-    drivers: int = Field(default=1, ge=1)
+    execute: Count | None = Field(default=None, ge=1)
+    judge: Count = Field(default=4, ge=1)
+    export: Count = Field(default=2, ge=1)
+    window: Count | None = Field(default=None, ge=1)
+    drivers: Count = Field(default=1, ge=1)
 
 
 class Suite(Frozen):
@@ -282,8 +282,8 @@ class Suite(Frozen):
     concurrency: Concurrency = Concurrency()
     granularity: Literal["auto", "case"] = "auto"
     repeats: int = Field(default=1, ge=1, le=1000)
-    preview: int = Field(default=10, ge=1)
-    seed: int = 0
+    preview: Count = Field(default=10, ge=1)
+    seed: int = Field(default=0, ge=-(2**63), lt=2**63)
     reuse: bool = False
     category: str | None = None
     tags: tuple[str, ...] = ()
