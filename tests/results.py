@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from weirbox.domain.trace import Observation
+from weirbox.domain.score import JudgeCall
+from weirbox.domain.trace import Observation, Usage
 from weirbox.domain.words import Disposition, ScoreState, Stage, TrialStage, Verdict
 from weirbox.store import claims
 from weirbox.store.engine import Database
@@ -56,3 +57,16 @@ def write(database: Database, *results: StageResult) -> list[bool]:
     """Write results in one transaction."""
     with database.write() as connection:
         return write_stage_results(connection, results)
+
+
+def paid(usd: float | None, **changes: Any) -> JudgeCall:
+    """A judge call that cost this much."""
+    made = JudgeCall(
+        check="quality",
+        tier="primary",
+        model="small",
+        provider="account",
+        request_digest="d",
+        usage=Usage(cost_usd=usd),
+    )
+    return made.model_copy(update=changes)

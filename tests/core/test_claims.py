@@ -9,9 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.factories import column, judged, plan, scores, suite, summary, trials
-from tests.results import decided, executed, write
-from weirbox.domain.score import JudgeCall
-from weirbox.domain.trace import Usage
+from tests.results import decided, executed, paid, write
 from weirbox.domain.words import TrialStage
 from weirbox.store import claims
 from weirbox.store.engine import Database
@@ -167,18 +165,6 @@ def test_claims_of_one_run_are_not_reaped_for_another(database: Database) -> Non
 # --- late writes -------------------------------------------------------------------
 
 
-def call(usd: float) -> JudgeCall:
-    """A paid judge call."""
-    return JudgeCall(
-        check="quality",
-        tier="primary",
-        model="small",
-        provider="account",
-        request_digest="d",
-        usage=Usage(input_tokens=800, cost_usd=usd),
-    )
-
-
 def test_what_comes_late_changes_nothing_but_what_was_spent(database: Database) -> None:
     run_id = plan(database, judged(1))
     _, [late] = claim(database, run_id, lease_s=OVER)
@@ -188,7 +174,7 @@ def test_what_comes_late_changes_nothing_but_what_was_spent(database: Database) 
 
     counted = write(database, executed(late, error=None), executed(late))
     with database.write() as connection:
-        settle(connection, [Settlement(late, None, call(0.25))])
+        settle(connection, [Settlement(late, None, paid(0.25))])
 
     assert counted == [False, False]
     assert trials(database, run_id) == before
