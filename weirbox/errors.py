@@ -5,6 +5,7 @@
     WeirboxError
     ├── UserError               a mistake in a suite, dataset or argument (exit status 2)
     │   ├── SuiteError
+    │   │   └── PromptMissing   a judge's prompt is not in the registry
     │   ├── DatasetError
     │   ├── PlanError
     │   └── NotPossible         the request does not fit the state of the run
@@ -39,6 +40,10 @@ class UserError(WeirboxError):
 
 class SuiteError(UserError):
     """The suite file is malformed."""
+
+
+class PromptMissing(SuiteError):
+    """A judge's prompt is not in the registry; planning skips the judge."""
 
 
 class DatasetError(UserError):

@@ -24,7 +24,7 @@ from weirbox.domain.plain_yaml import PlainLoader
 from weirbox.domain.template import Missing, fill, lookup
 from weirbox.domain.trace import Observation
 from weirbox.domain.values import plain_text
-from weirbox.errors import SuiteError
+from weirbox.errors import PromptMissing, SuiteError
 
 BUILT_IN = Path(__file__).with_suffix("")
 """The folder of the prompts that come with weirbox."""
@@ -59,7 +59,8 @@ def resolve(reference: str | Prompt, folders: Sequence[str | Path] = ()) -> Prom
         folders: Folders of YAML files, besides the built-in ones.
 
     Raises:
-        SuiteError: When there is no such prompt, or a prompt file is malformed.
+        PromptMissing: When there is no such prompt.
+        SuiteError: When a prompt is malformed, whichever it is.
     """
     if isinstance(reference, Prompt):
         _check_slots(reference, f"prompt {reference.id!r}")
@@ -69,12 +70,12 @@ def resolve(reference: str | Prompt, folders: Sequence[str | Path] = ()) -> Prom
     versions = {version: prompt for (id_, version), prompt in known.items() if id_ == name}
     if not versions:
         available = ", ".join(sorted({id_ for id_, _ in known}))
-        raise SuiteError(f"there is no prompt {name!r}; available: {available}")
+        raise PromptMissing(f"there is no prompt {name!r}; available: {available}")
     if not wanted:
         return versions[max(versions)]
     if not wanted.isdecimal() or int(wanted) not in versions:
         available = ", ".join(f"{name}@{version}" for version in sorted(versions))
-        raise SuiteError(f"there is no prompt {reference!r}; available: {available}")
+        raise PromptMissing(f"there is no prompt {reference!r}; available: {available}")
     return versions[int(wanted)]
 
 

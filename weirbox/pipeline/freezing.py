@@ -17,7 +17,7 @@ from weirbox.domain.spec import (
     RecordedHarness,
     Suite,
 )
-from weirbox.errors import PlanError, SuiteError
+from weirbox.errors import PlanError, PromptMissing
 from weirbox.functions import function_file
 
 
@@ -39,6 +39,7 @@ def freeze(suite: Suite, *, folder: str, prompt_folders: tuple[str, ...]) -> Fro
         prompt_folders: Where prompts are looked for, before the built-in ones.
 
     Raises:
+        SuiteError: When a prompt is malformed; one that is missing skips its judge.
         PlanError: When a file that the suite names cannot be read.
     """
     prompts: dict[str, Prompt] = {}
@@ -46,7 +47,7 @@ def freeze(suite: Suite, *, folder: str, prompt_folders: tuple[str, ...]) -> Fro
     for judge in suite.judges:
         try:
             prompts[judge.name] = judges.resolve(judge.prompt, prompt_folders)
-        except SuiteError as error:
+        except PromptMissing as error:
             skipped[judge.name] = str(error)
     absolute = _with_absolute_paths(suite, folder)
     contents: dict[str, bytes] = {}

@@ -19,6 +19,7 @@ from weirbox.domain.spec import Suite
 from weirbox.domain.template import Missing, lookup
 from weirbox.domain.words import RunKind, RunStatus, ScoreState, TrialStage, Verdict
 from weirbox.errors import PlanError
+from weirbox.pipeline.finalizing import finalize
 from weirbox.pipeline.freezing import FrozenSuite, freeze
 from weirbox.store import plans, queries
 from weirbox.store.engine import Connection, Database
@@ -80,14 +81,15 @@ def plan_run(
     run_id = new_run_id(suite.suite)
     with database.write() as connection:
         scan = open_dataset(suite.dataset, folder=folder).scan()
+        chosen = _choose(connection, scan, suite, selection)
         _insert_run(connection, run_id, suite, selection, supersede_key)
         freezer = _CaseFreezer(connection, suite, run_id)
-        for case in _choose(connection, scan, suite, selection):
+        for case in chosen:
             freezer.add(case)
         freezer.flush()
-        if not freezer.trials and selection.since is None:
-            raise PlanError(f"suite {suite.suite!r}: nothing to run; no case was chosen")
         _write_plan(connection, run_id, frozen, selection, scan, freezer, folder)
+    if not freezer.trials:
+        finalize(database, run_id)
     return Planned(run_id=run_id, trials=freezer.trials, warnings=scan.version.warnings)
 
 
@@ -102,20 +104,26 @@ def new_run_id(suite: str) -> str:
 def _choose(
     connection: Connection, scan: Scan, suite: Suite, selection: Selection
 ) -> Iterable[Case]:
+    """The cases, lazily; what is compared with an earlier run is looked up at once, while
+    the latest run is not yet this one."""
     if selection.kind is RunKind.PREVIEW:
         return _sample(scan, size=selection.size or suite.preview, seed=suite.seed)
-    if selection.kind is RunKind.DELTA and selection.since is not None:
-        return _changed_since(connection, scan, selection.since)
-    if selection.kind is RunKind.DELTA:
+    if selection.kind is not RunKind.DELTA:
+        return scan
+    if selection.since is None:
         return _listed(scan, selection.cases or ())
-    return scan
+    if selection.cases is not None:
+        raise PlanError("a delta run takes a list of cases or a run to compare with, not both")
+    known = queries.case_digests(connection, queries.find_run_id(connection, selection.since))
+    return (case for case in scan if known.get(case_key(case.id)) != pack_case(case)[0])
 
 
 def _sample(cases: Iterable[Case], *, size: int, seed: int) -> list[Case]:
     """The same cases for the same seed, wherever they stand in the dataset."""
 
     def rank(numbered: tuple[int, Case]) -> str:
-        return hashlib.sha256(f"{seed}\0{numbered[1].id}".encode()).hexdigest()
+        text = f"{seed}\0{numbered[1].id}"
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
     smallest = heapq.nsmallest(size, enumerate(cases), key=rank)
     return [case for _, case in sorted(smallest, key=lambda numbered: numbered[0])]
@@ -132,13 +140,6 @@ def _listed(cases: Iterable[Case], wanted: tuple[str, ...]) -> Iterator[Case]:
     if missing:
         names = ", ".join(repr(name) for name in islice(missing, 5))
         raise PlanError(f"{len(missing)} of the listed cases are not in the dataset: {names}")
-
-
-def _changed_since(connection: Connection, cases: Iterable[Case], run: str) -> Iterator[Case]:
-    known = queries.case_digests(connection, queries.find_run_id(connection, run))
-    for case in cases:
-        if known.get(case_key(case.id)) != pack_case(case)[0]:
-            yield case
 
 
 # --- writing --------------------------------------------------------------------
