@@ -143,7 +143,7 @@ def test_a_preflight_failure_is_a_failed_flow_run_with_the_reason(
 
 
 def test_a_cancelled_run_is_a_cancelled_flow_run(evaluations: Evaluations, shown: Shown) -> None:
-    run_id = evaluations.plan(factories.suite(50, **ONE_AT_A_TIME))
+    run_id = evaluations.plan(factories.suite(300, **ONE_AT_A_TIME))
 
     def cancel_at_the_third(case: Case) -> str:
         if case.id == "case-2":
@@ -156,7 +156,7 @@ def test_a_cancelled_run_is_a_cancelled_flow_run(evaluations: Evaluations, shown
 
     flow_run = shown.flow_run(run_id)
     assert run.status is RunStatus.CANCELLED
-    assert 3 <= run.progress.executed < 50
+    assert 3 <= run.progress.executed < 300
     assert flow_run.state is not None
     assert flow_run.state.type is StateType.CANCELLED
     assert flow_run.state.message == f"run {run_id} is cancelled: not needed"
