@@ -94,8 +94,8 @@ def plan_run(
 
 
 def new_run_id(suite: str) -> str:
-    """A fresh id that a person can read: suite, day and time, and four random digits."""
-    return f"{suite}-{utc_now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    """A fresh id that a person can read: suite, day and time, and six random digits."""
+    return f"{suite}-{utc_now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 # --- which cases ----------------------------------------------------------------
