@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from weirbox import compute, graders, harnesses, judges, rules, sinks
 from weirbox.domain.run import RunSummary
@@ -25,7 +25,7 @@ from weirbox.pipeline.planning import FULL, Selection, plan_run
 from weirbox.pipeline.running import drive_run
 from weirbox.settings import Settings
 from weirbox.store import queries
-from weirbox.store.base import EVENT, TRIAL
+from weirbox.store.base import EVENT, PAYLOAD, RUN, TRIAL
 from weirbox.store.engine import Database
 
 PASSES = '{"verdict": "pass", "confidence": 0.9, "reason": "right"}'
@@ -46,6 +46,11 @@ def suite(cases: int = 3, **changes: Any) -> Suite:
         "graders": [{"kind": "answer-match", "name": "match"}],
     }
     return Suite.model_validate(parts | changes)
+
+
+def of_records(given: list[dict[str, Any]], **changes: Any) -> Suite:
+    """A suite of these records."""
+    return suite(**({"dataset": {"records": given}} | changes))
 
 
 def judged(cases: int = 3, *names: str, **changes: Any) -> Suite:
@@ -176,6 +181,15 @@ def timeline(database: Database, run_id: str) -> list[tuple[str, str]]:
             select(EVENT).where(EVENT.c.run_id == run_id).order_by(EVENT.c.id)
         )
         return [(event.kind, event.message) for event in events]
+
+
+def counts(database: Database) -> list[int]:
+    """How many runs, trials and contents there are."""
+    with database.read() as connection:
+        return [
+            connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in (RUN, TRIAL, PAYLOAD)
+        ]
 
 
 def column(database: Database, run_id: str, name: str) -> list[Any]:
