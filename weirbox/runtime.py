@@ -14,6 +14,7 @@ from weirbox import secrets
 from weirbox.domain.seams import ReadSecret
 from weirbox.pipeline import finalizing
 from weirbox.pipeline.driver import Driver
+from weirbox.pipeline.running import run_url
 from weirbox.settings import Settings
 from weirbox.store import queries
 from weirbox.store.engine import Database, open_database
@@ -79,7 +80,8 @@ async def finalize(runtime: Runtime, run_id: str) -> dict[str, Any]:
     Safe to run twice: sinks replace what they completed, the scorecard is the same.
     """
     await asyncio.to_thread(finalizing.refuse_unless_completed, runtime.database, run_id)
-    await finalizing.complete_sinks(runtime.database, run_id)
+    url = run_url(runtime.settings, run_id)
+    await finalizing.complete_sinks(runtime.database, run_id, dashboard_url=url)
     return await asyncio.to_thread(finalizing.finalize, runtime.database, run_id)
 
 

@@ -381,14 +381,21 @@ def test_a_model_without_a_price_is_refused_by_name_under_a_limit_in_dollars(
 
 def test_what_is_missing_for_a_judge_fails_the_run_once_by_name(sqlite: Database) -> None:
     class Missing(ReplayJudge):
+        closed = False
+
         def preflight(self, model: str) -> str | None:
             return f"the secret 'KEY' of model {model!r} is missing"
 
-    run = drive(sqlite, judged(2, "one", "two"), fakes=Fakes(provider=Missing(lambda r: FAILS)))
+        async def aclose(self) -> None:
+            self.closed = True
+
+    provider = Missing(lambda request: FAILS)
+
+    run = drive(sqlite, judged(2, "one", "two"), fakes=Fakes(provider=provider))
 
     assert run.status is RunStatus.FAILED
     assert run.reason == (
         "judge 'one': the secret 'KEY' of model 'small' is missing; "
         "judge 'two': the secret 'KEY' of model 'small' is missing"
     )
-    assert run.progress.pending == 2
+    assert (run.progress.pending, provider.closed) == (2, True)

@@ -54,14 +54,19 @@ def refuse_unless_completed(database: Database, run_id: str) -> None:
         _refuse_unless_completed(connection, run_id)
 
 
-async def complete_sinks(database: Database, run_id: str) -> None:
+async def complete_sinks(
+    database: Database, run_id: str, *, dashboard_url: str | None = None
+) -> None:
     """Have every sink complete what it was sent; what fails is noted on the timeline.
 
     Safe to run twice: a sink replaces what it completed.
+
+    Args:
+        dashboard_url: The link to the run that the sinks were set up with.
     """
     with database.read() as connection:
         plan = queries.load_plan(connection, run_id)
-        header = run_header(queries.summary(connection, run_id))
+        header = run_header(queries.summary(connection, run_id), dashboard_url)
     for spec in plan.suite.sinks:
         sink = sinks.build(spec)
         try:

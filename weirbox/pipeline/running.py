@@ -49,12 +49,14 @@ async def drive_run(
         return status
     try:
         kit = await asyncio.to_thread(build_kit, database, run_id, read_secret=read_secret)
-        preflight(kit)
     except PreflightError as error:
         return await asyncio.to_thread(_fail, database, run_id, str(error))
     try:
+        preflight(kit)
         await _set_up_sinks(database, kit, settings)
         return await _drive(database, kit, settings, make_runner, on_driver)
+    except PreflightError as error:
+        return await asyncio.to_thread(_fail, database, run_id, str(error))
     finally:
         await asyncio.shield(kit.aclose())
 
