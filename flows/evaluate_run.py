@@ -20,6 +20,7 @@ from flows.requests import EvaluateRequest, FinalizeRequest
 from flows.runner import PrefectRunner
 from flows.secret_blocks import prefect_secrets
 from flows.views import name_flow_run, progress_artifact, show_earlier
+from tasks import tagging
 from weirbox.domain.run import RunSummary
 from weirbox.domain.words import RunStatus
 from weirbox.pipeline.driver import Driver
@@ -42,10 +43,11 @@ async def evaluate_run(request: EvaluateRequest) -> State[Any]:
         run_id = await asyncio.to_thread(_run_id, runtime, request)
         labels = await asyncio.to_thread(_labels, runtime, run_id)
         await name_flow_run(run_id, labels)
-        with tags(*labels):
-            await _drive(runtime, run_id)
-            run = await asyncio.to_thread(_summary, runtime, run_id)
-            if run.status is RunStatus.COMPLETED:
+        tagging.labels.set(frozenset(labels))
+        await _drive(runtime, run_id)
+        run = await asyncio.to_thread(_summary, runtime, run_id)
+        if run.status is RunStatus.COMPLETED:
+            with tags(*labels):
                 await _finalize(runtime, run_id)
     return _state(run)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prefect import task
 
 from tasks.caching import PACKET_KEY
+from tasks.tagging import tag_task_run
 from weirbox.pipeline.driver import work_on
 from weirbox.pipeline.packets import Packet, Receipt
 
@@ -12,7 +13,6 @@ from weirbox.pipeline.packets import Packet, Receipt
 @task(
     name="export",
     task_run_name="export · {packet.label}",
-    tags=["weirbox", "export"],
     cache_policy=PACKET_KEY,
     persist_result=True,
     result_serializer="json",
@@ -22,4 +22,5 @@ async def export_case(packet: Packet) -> Receipt:
 
     Retries are the driver's: it decides per kind of error, and its rows say what is done.
     """
+    tag_task_run("export")
     return await work_on(packet)

@@ -6,11 +6,13 @@ from typing import Any
 
 from prefect import task
 
+from tasks.tagging import tag_task_run
 from weirbox import runtime
 
 
-@task(name="finalize", task_run_name="finalize · {run_id}", tags=["weirbox", "finalize"])
+@task(name="finalize", task_run_name="finalize · {run_id}")
 async def finalize(run_id: str) -> dict[str, Any]:
     """Compute and store the scorecard of a completed run; safe to run twice."""
+    tag_task_run("finalize")
     with runtime.open_runtime() as opened:
         return await runtime.finalize(opened, run_id)
