@@ -241,18 +241,18 @@ def priced(usd: float, reply: str = PASSES, **changes: Any) -> ReplayJudge:
 
 
 def test_a_run_whose_budget_runs_out_completes_and_says_what_was_not_judged(
-    database: Database,
+    shared_database: Database,
 ) -> None:
     chosen = judged(10, graders=[], budget={"usd": 0.50})
 
-    run = drive(database, chosen, fakes=Fakes(provider=priced(0.125, delay_s=0.01)))
+    run = drive(shared_database, chosen, fakes=Fakes(provider=priced(0.125, delay_s=0.01)))
 
     assert run.status is RunStatus.COMPLETED
     assert (run.progress.scored, run.progress.unscored) == (4, 6)
     assert (run.dispositions.clean, run.dispositions.review) == (4, 6)
     assert (run.cost_usd, run.calls, run.reserved_usd) == (0.50, 4, 0.0)
-    states = column(database, run.run_id, "state")
-    left_out = scores(database, run.run_id, states.index("unscored"))["quality"]
+    states = column(shared_database, run.run_id, "state")
+    left_out = scores(shared_database, run.run_id, states.index("unscored"))["quality"]
     assert (left_out.state, left_out.reason) == (ScoreState.UNSCORED, Reason.BUDGET)
 
 
@@ -264,18 +264,18 @@ def test_a_limit_of_calls_is_kept_by_a_run_of_free_judges(sqlite: Database) -> N
     assert (run.progress.scored, run.progress.unscored, run.calls) == (2, 3, 2)
 
 
-def test_two_drivers_of_one_run_share_its_budget(database: Database) -> None:
+def test_two_drivers_of_one_run_share_its_budget(shared_database: Database) -> None:
     fakes = Fakes(provider=priced(0.09, delay_s=0.01))
     chosen = judged(160, graders=[], budget={"usd": 1.00}, concurrency=limits(8, 8))
-    run_id = plan(database, chosen)
+    run_id = plan(shared_database, chosen)
 
     async def both() -> None:
-        await asyncio.gather(*(driving(database, run_id, fakes=fakes) for _ in range(2)))
+        await asyncio.gather(*(driving(shared_database, run_id, fakes=fakes) for _ in range(2)))
 
     with fakes.in_place():
         asyncio.run(both())
 
-    run = summary(database, run_id)
+    run = summary(shared_database, run_id)
     assert (run.status, run.progress.scored + run.progress.unscored) == (RunStatus.COMPLETED, 160)
     assert (run.calls, run.cost_usd, run.progress.scored) == (11, 0.99, 11)
 
@@ -296,13 +296,13 @@ def test_tokens_that_a_failed_call_used_are_booked_and_its_reservation_is_gone(
     assert (run.cost_usd, run.calls, run.reserved_usd) == (0.02, 1, 0.0)
 
 
-def test_a_call_that_was_never_made_costs_nothing(database: Database) -> None:
+def test_a_call_that_was_never_made_costs_nothing(shared_database: Database) -> None:
     def failing(request: JudgeRequest) -> str:
         raise ProviderError("no route")
 
     provider = ReplayJudge(failing, cost_usd=0.10)
 
-    run = drive(database, judged(1, budget={"usd": 5.0}), fakes=Fakes(provider=provider))
+    run = drive(shared_database, judged(1, budget={"usd": 5.0}), fakes=Fakes(provider=provider))
 
     assert (run.cost_usd, run.calls, run.reserved_usd) == (0.0, 0, 0.0)
 
@@ -327,7 +327,7 @@ def test_a_provider_that_reports_no_usage_counts_as_a_call_of_unknown_cost(
 
 
 def test_a_trial_that_escalates_costs_both_tiers_though_one_verdict_stands(
-    database: Database,
+    shared_database: Database,
 ) -> None:
     def reply(request: JudgeRequest) -> JudgeReply:
         primary = request.tier == "primary"
@@ -342,11 +342,11 @@ def test_a_trial_that_escalates_costs_both_tiers_though_one_verdict_stands(
     prompt = {"id": "any", "version": 1, "user": "{{ output }}"}
     chosen = judged(1, judges=[{"name": "quality", "prompt": prompt, **tiers}])
 
-    run = drive(database, chosen, fakes=Fakes(provider=ReplayJudge(reply, cost_usd=0.02)))
+    run = drive(shared_database, chosen, fakes=Fakes(provider=ReplayJudge(reply, cost_usd=0.02)))
 
     assert (run.cost_usd, run.calls) == (0.021, 2)
-    assert scores(database, run.run_id)["quality"].tier == "escalation"
-    with database.read() as connection:
+    assert scores(shared_database, run.run_id)["quality"].tier == "escalation"
+    with shared_database.read() as connection:
         card = queries.scorecard(connection, run.run_id)
     assert card is not None
     by_tier = [(row["tier"], row["usd"]) for row in card["cost"]["by_tier_and_model"]]

@@ -44,23 +44,23 @@ def reap(database: Database, run_id: str) -> int:
 # --- who has what ------------------------------------------------------------------
 
 
-def test_a_later_claim_has_a_greater_token(database: Database) -> None:
-    run_id = plan(database, suite(1))
+def test_a_later_claim_has_a_greater_token(shared_database: Database) -> None:
+    run_id = plan(shared_database, suite(1))
 
-    tokens = [claim(database, run_id, 0)[0] for _ in range(3)]
-    with database.write() as connection:
+    tokens = [claim(shared_database, run_id, 0)[0] for _ in range(3)]
+    with shared_database.write() as connection:
         connection.execute(claims.CLAIM.delete().where(claims.CLAIM.c.token == tokens[-1]))
-    tokens.append(claim(database, run_id, 0)[0])
+    tokens.append(claim(shared_database, run_id, 0)[0])
 
     assert sorted(set(tokens)) == tokens
 
 
-def test_a_trial_is_claimed_once_in_the_order_of_the_plan(database: Database) -> None:
-    run_id = plan(database, suite(5))
+def test_a_trial_is_claimed_once_in_the_order_of_the_plan(shared_database: Database) -> None:
+    run_id = plan(shared_database, suite(5))
 
-    _, first = claim(database, run_id, 3)
-    _, second = claim(database, run_id, 3)
-    _, third = claim(database, run_id, 3)
+    _, first = claim(shared_database, run_id, 3)
+    _, second = claim(shared_database, run_id, 3)
+    _, third = claim(shared_database, run_id, 3)
 
     assert [[ticket.seq for ticket in taken] for taken in (first, second, third)] == [
         [0, 1, 2],
@@ -69,23 +69,23 @@ def test_a_trial_is_claimed_once_in_the_order_of_the_plan(database: Database) ->
     ]
 
 
-def test_a_claim_takes_trials_of_its_own_run_only(database: Database) -> None:
-    plan(database, suite(3))
-    run_id = plan(database, suite(2))
+def test_a_claim_takes_trials_of_its_own_run_only(shared_database: Database) -> None:
+    plan(shared_database, suite(3))
+    run_id = plan(shared_database, suite(2))
 
-    _, tickets = claim(database, run_id)
+    _, tickets = claim(shared_database, run_id)
 
     assert [ticket.run_id for ticket in tickets] == [run_id] * 2
 
 
-def test_many_that_claim_at_once_share_no_trial(database: Database) -> None:
-    run_id = plan(database, suite(120))
+def test_many_that_claim_at_once_share_no_trial(shared_database: Database) -> None:
+    run_id = plan(shared_database, suite(120))
 
     def take_all(number: int) -> list[int]:
-        token, tickets = claim(database, run_id, 4)
+        token, tickets = claim(shared_database, run_id, 4)
         taken = [ticket.seq for ticket in tickets]
         while tickets:
-            tickets = more(database, run_id, token, 4)
+            tickets = more(shared_database, run_id, token, 4)
             taken += [ticket.seq for ticket in tickets]
         return taken
 
@@ -112,95 +112,100 @@ def test_a_claim_in_progress_is_passed_over_rather_than_waited_for(database: Dat
 # --- leases ------------------------------------------------------------------------
 
 
-def test_a_lease_that_is_renewed_is_not_reaped(database: Database) -> None:
-    run_id = plan(database, suite(2))
-    token, _ = claim(database, run_id, lease_s=OVER)
+def test_a_lease_that_is_renewed_is_not_reaped(shared_database: Database) -> None:
+    run_id = plan(shared_database, suite(2))
+    token, _ = claim(shared_database, run_id, lease_s=OVER)
 
-    with database.write() as connection:
+    with shared_database.write() as connection:
         assert claims.renew(connection, token, lease_s=LONG) is True
 
-    assert reap(database, run_id) == 0
-    assert column(database, run_id, "claim") == [token, token]
+    assert reap(shared_database, run_id) == 0
+    assert column(shared_database, run_id, "claim") == [token, token]
 
 
 def test_a_lease_that_has_run_out_frees_its_trials_and_cannot_be_renewed(
-    database: Database,
+    shared_database: Database,
 ) -> None:
-    run_id = plan(database, suite(3))
-    old, _ = claim(database, run_id, 2, lease_s=OVER)
-    living, _ = claim(database, run_id, 1)
+    run_id = plan(shared_database, suite(3))
+    old, _ = claim(shared_database, run_id, 2, lease_s=OVER)
+    living, _ = claim(shared_database, run_id, 1)
 
-    assert reap(database, run_id) == 1
+    assert reap(shared_database, run_id) == 1
 
-    assert column(database, run_id, "claim") == [None, None, living]
-    with database.write() as connection:
+    assert column(shared_database, run_id, "claim") == [None, None, living]
+    with shared_database.write() as connection:
         assert claims.renew(connection, old, lease_s=LONG) is False
-    assert more(database, run_id, old) == []
-    assert reap(database, run_id) == 0
+    assert more(shared_database, run_id, old) == []
+    assert reap(shared_database, run_id) == 0
 
 
-def test_a_claim_is_given_back_once_with_all_it_holds(database: Database) -> None:
-    run_id = plan(database, suite(3))
-    token, tickets = claim(database, run_id)
-    with database.write() as connection:
+def test_a_claim_is_given_back_once_with_all_it_holds(shared_database: Database) -> None:
+    run_id = plan(shared_database, suite(3))
+    token, tickets = claim(shared_database, run_id)
+    with shared_database.write() as connection:
         assert reserve(connection, [ReserveRequest(tickets[0], 5)]) != [None]
 
-    with database.write() as connection:
+    with shared_database.write() as connection:
         freed = [claims.release_claim(connection, token) for _ in range(2)]
 
     assert freed == [3, 0]
-    assert summary(database, run_id).reserved_usd == 0
-    assert [ticket.seq for ticket in claim(database, run_id)[1]] == [0, 1, 2]
+    assert summary(shared_database, run_id).reserved_usd == 0
+    assert [ticket.seq for ticket in claim(shared_database, run_id)[1]] == [0, 1, 2]
 
 
-def test_claims_of_one_run_are_not_reaped_for_another(database: Database) -> None:
-    run_id, other = plan(database, suite(1)), plan(database, suite(1))
-    token, _ = claim(database, run_id, lease_s=OVER)
+def test_claims_of_one_run_are_not_reaped_for_another(shared_database: Database) -> None:
+    run_id, other = plan(shared_database, suite(1)), plan(shared_database, suite(1))
+    token, _ = claim(shared_database, run_id, lease_s=OVER)
 
-    assert reap(database, other) == 0
+    assert reap(shared_database, other) == 0
 
-    assert column(database, run_id, "claim") == [token]
+    assert column(shared_database, run_id, "claim") == [token]
 
 
 # --- late writes -------------------------------------------------------------------
 
 
-def test_what_comes_late_changes_nothing_but_what_was_spent(database: Database) -> None:
-    run_id = plan(database, judged(1))
-    _, [late] = claim(database, run_id, lease_s=OVER)
-    reap(database, run_id)
-    _, [current] = claim(database, run_id)
-    before = trials(database, run_id)
+def test_what_comes_late_changes_nothing_but_what_was_spent(shared_database: Database) -> None:
+    run_id = plan(shared_database, judged(1))
+    _, [late] = claim(shared_database, run_id, lease_s=OVER)
+    reap(shared_database, run_id)
+    _, [current] = claim(shared_database, run_id)
+    before = trials(shared_database, run_id)
 
-    counted = write(database, executed(late, error=None), executed(late))
-    with database.write() as connection:
+    counted = write(shared_database, executed(late, error=None), executed(late))
+    with shared_database.write() as connection:
         settle(connection, [Settlement(late, None, paid(0.25))])
 
     assert counted == [False, False]
-    assert trials(database, run_id) == before
-    assert scores(database, run_id) == {}
-    assert (summary(database, run_id).cost_usd, summary(database, run_id).calls) == (0.25, 1)
-    assert write(database, executed(current)) == [True]
+    assert trials(shared_database, run_id) == before
+    assert scores(shared_database, run_id) == {}
+    assert (summary(shared_database, run_id).cost_usd, summary(shared_database, run_id).calls) == (
+        0.25,
+        1,
+    )
+    assert write(shared_database, executed(current)) == [True]
 
 
-def test_a_late_driver_reserves_nothing_that_nobody_would_void(database: Database) -> None:
-    run_id = plan(database, judged(1, budget={"usd": 1.0}))
-    _, [late] = claim(database, run_id, lease_s=OVER)
-    reap(database, run_id)
+def test_a_late_driver_reserves_nothing_that_nobody_would_void(shared_database: Database) -> None:
+    run_id = plan(shared_database, judged(1, budget={"usd": 1.0}))
+    _, [late] = claim(shared_database, run_id, lease_s=OVER)
+    reap(shared_database, run_id)
 
-    with database.write() as connection:
+    with shared_database.write() as connection:
         assert reserve(connection, [ReserveRequest(late, 5)]) == [None]
 
-    assert summary(database, run_id).reserved_usd == 0
+    assert summary(shared_database, run_id).reserved_usd == 0
 
 
-def test_a_result_for_a_stage_that_the_trial_has_left_changes_nothing(database: Database) -> None:
-    run_id = plan(database, suite(1))
-    _, [ticket] = claim(database, run_id)
-    write(database, executed(ticket))
-    write(database, decided(replace(ticket, stage=TrialStage.JUDGE)))
-    before = trials(database, run_id)
+def test_a_result_for_a_stage_that_the_trial_has_left_changes_nothing(
+    shared_database: Database,
+) -> None:
+    run_id = plan(shared_database, suite(1))
+    _, [ticket] = claim(shared_database, run_id)
+    write(shared_database, executed(ticket))
+    write(shared_database, decided(replace(ticket, stage=TrialStage.JUDGE)))
+    before = trials(shared_database, run_id)
 
-    assert write(database, executed(ticket)) == [False]
+    assert write(shared_database, executed(ticket)) == [False]
 
-    assert trials(database, run_id) == before
+    assert trials(shared_database, run_id) == before

@@ -30,7 +30,7 @@ from weirbox.testing import MemorySink, ReplayJudge
 
 
 def test_judging_starts_while_executing_goes_on_and_exporting_ends_with_judging(
-    database: Database,
+    shared_database: Database,
 ) -> None:
     fakes = Fakes(
         harness=Harness(delay_of=lambda case: 0.1 * (1 + number(case) % 4)),
@@ -38,9 +38,9 @@ def test_judging_starts_while_executing_goes_on_and_exporting_ends_with_judging(
         sink=MemorySink(),
     )
 
-    run = drive(database, judged(50, sinks=SINK, concurrency=limits()), fakes=fakes)
+    run = drive(shared_database, judged(50, sinks=SINK, concurrency=limits()), fakes=fakes)
 
-    rows = trials(database, run.run_id)
+    rows = trials(shared_database, run.run_id)
     assert run.progress.exported == 50
     third_execution = sorted(row.executed_at for row in rows)[2]
     assert min(row.judge_started_at for row in rows) < third_execution
@@ -205,18 +205,18 @@ def test_a_packet_holds_about_a_second_of_work(seconds: float, size: int) -> Non
 # --- verdicts over all this --------------------------------------------------------
 
 
-def test_what_is_decided_is_in_the_rows_of_every_trial(database: Database) -> None:
+def test_what_is_decided_is_in_the_rows_of_every_trial(shared_database: Database) -> None:
     provider = ReplayJudge(
         lambda request: FAILS if request.case_id == "case-1" else PASSES, cost_usd=0.25
     )
 
-    run = drive(database, judged(3, graders=[]), fakes=Fakes(provider=provider))
+    run = drive(shared_database, judged(3, graders=[]), fakes=Fakes(provider=provider))
 
-    assert column(database, run.run_id, "verdict") == ["pass", "fail", "pass"]
-    assert column(database, run.run_id, "disposition") == ["clean", "quarantined", "clean"]
+    assert column(shared_database, run.run_id, "verdict") == ["pass", "fail", "pass"]
+    assert column(shared_database, run.run_id, "disposition") == ["clean", "quarantined", "clean"]
     assert (run.verdicts.passed, run.verdicts.failed) == (2, 1)
     assert (run.cost_usd, run.calls) == (0.75, 3)
-    assert Verdict.NONE not in column(database, run.run_id, "verdict")
+    assert Verdict.NONE not in column(shared_database, run.run_id, "verdict")
     assert timedelta(0) < max(
-        row.judged_at - row.execute_started_at for row in trials(database, run.run_id)
+        row.judged_at - row.execute_started_at for row in trials(shared_database, run.run_id)
     )

@@ -24,7 +24,7 @@ from weirbox.testing import MemoryCompute, MemorySink
 
 
 def test_a_draining_driver_starts_nothing_ends_what_it_began_and_gives_the_rest_back(
-    database: Database,
+    shared_database: Database,
 ) -> None:
     watched, sink = Watched(), MemorySink()
 
@@ -35,16 +35,16 @@ def test_a_draining_driver_starts_nothing_ends_what_it_began_and_gives_the_rest_
 
     harness = Harness(answer=answer, delay_s=0.05)
     fakes = Fakes(harness=harness, provider=passing(delay_s=0.01), sink=sink)
-    run_id = plan(database, judged(40, sinks=SINK, concurrency=limits(2, 2)))
+    run_id = plan(shared_database, judged(40, sinks=SINK, concurrency=limits(2, 2)))
 
-    asyncio.run(driving(database, run_id, on_driver=watched, fakes=fakes))
+    asyncio.run(driving(shared_database, run_id, on_driver=watched, fakes=fakes))
 
-    stopped = summary(database, run_id)
-    rows = trials(database, run_id)
+    stopped = summary(shared_database, run_id)
+    rows = trials(shared_database, run_id)
     assert stopped.status is RunStatus.RUNNING
     assert stopped.progress.executed == len(harness.runs) < 12
     assert {row.claim for row in rows} == {None}
-    run = go_on(database, run_id, fakes=fakes)
+    run = go_on(shared_database, run_id, fakes=fakes)
     assert (run.status, run.progress.exported) == (RunStatus.COMPLETED, 40)
     assert set(harness.runs.values()) == {1}
     assert len(sink.sent) == 40
@@ -79,27 +79,27 @@ def test_what_outlasts_the_grace_is_cut_off_and_given_back(shared_sqlite: Databa
 
 @pytest.mark.parametrize("status", [RunStatus.CANCELLED, RunStatus.SUPERSEDED])
 def test_a_run_that_is_ended_from_outside_starts_nothing_more_and_keeps_what_it_has(
-    status: RunStatus, database: Database
+    status: RunStatus, shared_database: Database
 ) -> None:
     from weirbox.store.writes import change_status
 
     def answer(case: Case) -> str:
         if number(case) == 3:
-            with database.write() as connection:
+            with shared_database.write() as connection:
                 change_status(connection, run_id, to=status, reason="enough")
         return str(case.input)
 
     harness = Harness(answer=answer, delay_s=0.03)
-    run_id = plan(database, suite(400, concurrency=limits(2, 2)))
+    run_id = plan(shared_database, suite(400, concurrency=limits(2, 2)))
 
     with patch.object(lease, "WATCH_S", 0.05):
-        run = go_on(database, run_id, fakes=Fakes(harness=harness))
+        run = go_on(shared_database, run_id, fakes=Fakes(harness=harness))
 
     assert (run.status, run.reason) == (status, "enough")
     assert 4 <= run.progress.executed == len(harness.runs) < 200
     assert run.finalized_at is None
-    assert {row.claim for row in trials(database, run_id)} == {None}
-    assert go_on(database, run_id, fakes=Fakes(harness=harness)).status is status
+    assert {row.claim for row in trials(shared_database, run_id)} == {None}
+    assert go_on(shared_database, run_id, fakes=Fakes(harness=harness)).status is status
     assert set(harness.runs.values()) == {1}
 
 
@@ -120,23 +120,23 @@ def tokens(database: Database, run_id: str) -> list[int]:
 
 
 def test_a_driver_that_loses_its_claim_stops_and_goes_on_under_a_new_one(
-    database: Database,
+    shared_database: Database,
 ) -> None:
     lost: list[int] = []
 
     def answer(case: Case) -> str:
         if number(case) == 5 and not lost:
-            lost.extend(tokens(database, run_id))
-            with database.write() as connection:
+            lost.extend(tokens(shared_database, run_id))
+            with shared_database.write() as connection:
                 claims.release_claim(connection, lost[0])
         return str(case.input)
 
     sink, watched = MemorySink(), Watched()
     harness = Harness(answer=answer, delay_s=0.05)
-    run_id = plan(database, judged(30, sinks=SINK, concurrency=limits(2, 2)))
+    run_id = plan(shared_database, judged(30, sinks=SINK, concurrency=limits(2, 2)))
 
     run = go_on(
-        database,
+        shared_database,
         run_id,
         lease_s=0.3,
         on_driver=watched,
@@ -147,11 +147,11 @@ def test_a_driver_that_loses_its_claim_stops_and_goes_on_under_a_new_one(
     assert len(watched.drivers) == 2
     assert run.progress.exported == len(sink.sent) == 30
     assert max(harness.runs.values()) == 2
-    assert tokens(database, run_id) == []
+    assert tokens(shared_database, run_id) == []
 
 
 def test_a_database_that_fails_midway_ends_the_driver_and_loses_nothing(
-    database: Database,
+    shared_database: Database,
 ) -> None:
     original = writer._apply
     calls = 0
@@ -164,18 +164,18 @@ def test_a_database_that_fails_midway_ends_the_driver_and_loses_nothing(
         return original(connection, given)
 
     fakes = Fakes(harness=Harness(delay_s=0.01), provider=passing())
-    run_id = plan(database, judged(30, concurrency=limits(2, 2)))
+    run_id = plan(shared_database, judged(30, concurrency=limits(2, 2)))
 
     with (
         patch.object(writer, "LOCK_ATTEMPTS", 1),
         patch.object(writer, "_apply", failing),
         pytest.raises(OperationalError),
     ):
-        asyncio.run(asyncio.wait_for(driving(database, run_id, fakes=fakes), 30))
+        asyncio.run(asyncio.wait_for(driving(shared_database, run_id, fakes=fakes), 30))
 
-    assert summary(database, run_id).status is RunStatus.RUNNING
-    assert {row.claim for row in trials(database, run_id)} == {None}
-    run = go_on(database, run_id, fakes=fakes)
+    assert summary(shared_database, run_id).status is RunStatus.RUNNING
+    assert {row.claim for row in trials(shared_database, run_id)} == {None}
+    run = go_on(shared_database, run_id, fakes=fakes)
     assert (run.status, run.progress.scored) == (RunStatus.COMPLETED, 30)
 
 

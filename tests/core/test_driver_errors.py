@@ -131,7 +131,7 @@ def test_whatever_a_harness_raises_is_an_errored_trial_and_no_more(
 
 
 def test_a_value_that_no_database_can_hold_is_an_errored_trial_and_no_more(
-    database: Database,
+    shared_database: Database,
 ) -> None:
     class Grader:
         name, needs_compute = "match", False
@@ -139,11 +139,11 @@ def test_a_value_that_no_database_can_hold_is_an_errored_trial_and_no_more(
         async def grade(self, case: Case, observation: Observation, *, handle: Any) -> list[Score]:
             return [Score(name="match", value=10**5000 if number(case) == 1 else 1)]
 
-    run = drive(database, suite(3), fakes=Fakes(grader=Grader()))
+    run = drive(shared_database, suite(3), fakes=Fakes(grader=Grader()))
 
-    assert column(database, run.run_id, "state") == ["scored", "errored", "scored"]
+    assert column(shared_database, run.run_id, "state") == ["scored", "errored", "scored"]
     assert run.status is RunStatus.COMPLETED
-    assert column(database, run.run_id, "error_stage") == [None, "judge", None]
+    assert column(shared_database, run.run_id, "error_stage") == [None, "judge", None]
 
 
 def test_an_exploding_grader_is_an_errored_score(shared_sqlite: Database) -> None:

@@ -183,10 +183,10 @@ def outcome(case: Case) -> Score:
             return Score(name="match", state=ScoreState.SKIPPED, reason=Reason.POLICY_SKIP)
 
 
-def test_every_count_of_a_scorecard_covers_every_planned_trial(database: Database) -> None:
-    run = drive(database, suite(20, repeats=2), fakes=Fakes(grader=Giving(outcome)))
+def test_every_count_of_a_scorecard_covers_every_planned_trial(shared_database: Database) -> None:
+    run = drive(shared_database, suite(20, repeats=2), fakes=Fakes(grader=Giving(outcome)))
 
-    body = card(database, run.run_id)
+    body = card(shared_database, run.run_id)
     states = ("scored", "unscored", "errored", "skipped", "pending")
     progress = body["progress"]
     assert progress["planned"] == 40 == sum(progress[state] for state in states)
@@ -233,30 +233,32 @@ def test_a_rate_over_nothing_is_absent_and_says_why(database: Database) -> None:
     assert tuple(row) == (None, None, 0)
 
 
-def test_values_of_mixed_types_are_kept_as_they_are_and_have_no_mean(database: Database) -> None:
-    run = drive(database, suite(4), fakes=Fakes(grader=valued(True, 1, 1.0, "1")))
+def test_values_of_mixed_types_are_kept_as_they_are_and_have_no_mean(
+    shared_database: Database,
+) -> None:
+    run = drive(shared_database, suite(4), fakes=Fakes(grader=valued(True, 1, 1.0, "1")))
 
-    metric = card(database, run.run_id)["metrics"]["match"]
+    metric = card(shared_database, run.run_id)["metrics"]["match"]
     assert (metric["kind"], metric["numbers"]) == ("mixed", None)
     assert "metric 'match' has values of mixed types" in metric["message"]
     listed = {repr(entry["value"]): entry["count"] for entry in metric["distribution"]}
     assert listed == {"True": 1, "1": 1, "1.0": 1, "'1'": 1}
 
 
-def test_numbers_have_mean_median_spread_and_range(database: Database) -> None:
-    run = drive(database, suite(5), fakes=Fakes(grader=valued(1, 2.0, 3, 4, 10)))
+def test_numbers_have_mean_median_spread_and_range(shared_database: Database) -> None:
+    run = drive(shared_database, suite(5), fakes=Fakes(grader=valued(1, 2.0, 3, 4, 10)))
 
-    found = card(database, run.run_id)["metrics"]["match"]["numbers"]
+    found = card(shared_database, run.run_id)["metrics"]["match"]["numbers"]
     assert [found[name] for name in ("n", "mean", "median", "min", "max")] == [5, 4.0, 3, 1, 10]
     assert found["std"] == pytest.approx(math.sqrt(12.5))
 
 
-def test_numbers_that_are_none_are_counted_and_left_out(database: Database) -> None:
+def test_numbers_that_are_none_are_counted_and_left_out(shared_database: Database) -> None:
     grader = valued(1.0, 3.0, math.nan, math.inf, -math.inf)
 
-    run = drive(database, suite(5), fakes=Fakes(grader=grader))
+    run = drive(shared_database, suite(5), fakes=Fakes(grader=grader))
 
-    metric = card(database, run.run_id)["metrics"]["match"]
+    metric = card(shared_database, run.run_id)["metrics"]["match"]
     assert (metric["unusable"], metric["numbers"]["mean"]) == (3, 2.0)
     assert metric["states"]["scored"] == 5
 
@@ -272,28 +274,28 @@ def test_texts_are_counted_by_how_often_they_came(sqlite: Database) -> None:
     ]
 
 
-def test_errors_are_grouped_by_what_they_say(database: Database) -> None:
+def test_errors_are_grouped_by_what_they_say(shared_database: Database) -> None:
     def raising(case: Case) -> str:
         raise HarnessError("even\0" if number(case) % 2 == 0 else "odd " * 1000)
 
-    run = drive(database, suite(5), fakes=Fakes(harness=Harness(answer=raising)))
+    run = drive(shared_database, suite(5), fakes=Fakes(harness=Harness(answer=raising)))
 
-    found = card(database, run.run_id)["errors"]
+    found = card(shared_database, run.run_id)["errors"]
     assert [(e["stage"], e["kind"], e["message"][:8], e["trials"]) for e in found] == [
         ("execute", "harness_error", "even\\x00", 3),
         ("execute", "harness_error", "odd odd ", 2),
     ]
 
 
-def test_verdicts_are_counted_by_category(database: Database) -> None:
+def test_verdicts_are_counted_by_category(shared_database: Database) -> None:
     given = [
         {"id": f"case-{n}", "input": "x", "target": "x" if n < 3 else "y", "kind": "ab"[n % 2]}
         for n in range(4)
     ]
 
-    run = drive(database, of_records(given, category="kind"))
+    run = drive(shared_database, of_records(given, category="kind"))
 
-    assert card(database, run.run_id)["categories"] == {
+    assert card(shared_database, run.run_id)["categories"] == {
         "a": {"pass": 2, "fail": 0, "none": 0},
         "b": {"pass": 1, "fail": 1, "none": 0},
     }
@@ -314,7 +316,7 @@ def test_a_run_of_nothing_new_has_a_scorecard_of_nothing(sqlite: Database) -> No
 # --- sinks --------------------------------------------------------------------------
 
 
-def test_a_sink_is_completed_once_after_the_last_trial(database: Database) -> None:
+def test_a_sink_is_completed_once_after_the_last_trial(shared_database: Database) -> None:
     class Sink(MemorySink):
         sent_at_completion = -1
         closed = 0
@@ -328,11 +330,11 @@ def test_a_sink_is_completed_once_after_the_last_trial(database: Database) -> No
 
     sink = Sink()
 
-    run = drive(database, suite(6, sinks=SINK), fakes=Fakes(sink=sink))
+    run = drive(shared_database, suite(6, sinks=SINK), fakes=Fakes(sink=sink))
 
     assert (run.status, sink.completed, sink.sent_at_completion) == (RunStatus.COMPLETED, 1, 6)
     assert sink.closed == 2  # the driver's, and finalize's own
-    assert card(database, run.run_id)["exports"] == {"memory": {"succeeded": 6}}
+    assert card(shared_database, run.run_id)["exports"] == {"memory": {"succeeded": 6}}
 
 
 @pytest.mark.parametrize("method", ["set_up", "complete"])

@@ -121,19 +121,21 @@ def asking(*prompts: str) -> Suite:
     )
 
 
-def test_a_judge_without_a_prompt_is_skipped_and_makes_no_trial_clean(database: Database) -> None:
+def test_a_judge_without_a_prompt_is_skipped_and_makes_no_trial_clean(
+    shared_database: Database,
+) -> None:
     provider = passing()
     chosen = asking("correctness@1", "nobody-wrote-this")
 
-    run = drive(database, chosen, fakes=Fakes(provider=provider))
+    run = drive(shared_database, chosen, fakes=Fakes(provider=provider))
 
-    found = scores(database, run.run_id)
+    found = scores(shared_database, run.run_id)
     skipped = found["judge-1"]
     assert (skipped.state, skipped.reason) == (ScoreState.SKIPPED, Reason.NO_JUDGE)
     assert "there is no prompt 'nobody-wrote-this'" in skipped.rationale
     assert (run.status, run.dispositions.review) == (RunStatus.COMPLETED, 2)
     assert {request.check for request in provider.requests} <= {"judge-0"}
-    told = [message for kind, message in timeline(database, run.run_id) if kind == "skipped"]
+    told = [message for kind, message in timeline(shared_database, run.run_id) if kind == "skipped"]
     assert len(told) == 1
     assert told[0].startswith("judge 'judge-1' is skipped: there is no prompt 'nobody-wrote-this'")
 
@@ -178,7 +180,7 @@ def test_a_malformed_prompt_within_the_suite_is_a_mistake_too(shared_sqlite: Dat
 # --- values that must be unique ----------------------------------------------------
 
 
-def test_all_cases_that_share_a_value_are_told_of_one_another(database: Database) -> None:
+def test_all_cases_that_share_a_value_are_told_of_one_another(shared_database: Database) -> None:
     given = [
         {"id": "a", "input": "x", "url": "1"},
         {"id": "b", "input": "x", "url": "2"},
@@ -189,12 +191,16 @@ def test_all_cases_that_share_a_value_are_told_of_one_another(database: Database
     ]
     rule = {"kind": "unique", "name": "one-url", "path": "url"}
 
-    run = drive(database, of_records(given, rules=[rule], graders=[]))
+    run = drive(shared_database, of_records(given, rules=[rule], graders=[]))
 
-    twins = frozen(database, run.run_id).twins["one-url"]
+    twins = frozen(shared_database, run.run_id).twins["one-url"]
     assert twins == {"a": "c", "c": "a", "d": "a", "e": "f", "f": "e"}
     dispositions = dict(
-        zip(cases(database, run.run_id), column(database, run.run_id, "disposition"), strict=True)
+        zip(
+            cases(shared_database, run.run_id),
+            column(shared_database, run.run_id, "disposition"),
+            strict=True,
+        )
     )
     assert dispositions.pop("b") == "clean"
     assert set(dispositions.values()) == {"quarantined"}
@@ -229,7 +235,7 @@ HOSTILE = {
     "selection", [Selection(), Selection(kind=RunKind.PREVIEW, size=99)], ids=["full", "preview"]
 )
 def test_no_id_breaks_a_run_or_reaches_beyond_its_folder(
-    selection: Selection, database: Database, tmp_path: Path
+    selection: Selection, shared_database: Database, tmp_path: Path
 ) -> None:
     given = [{"id": name, "input": "x", "target": "x"} for name in HOSTILE.values()]
     rules = [{"kind": "unique", "name": "one-input", "path": "input", "otherwise": "review"}]
@@ -238,7 +244,7 @@ def test_no_id_breaks_a_run_or_reaches_beyond_its_folder(
     before = set(tmp_path.iterdir()) | {tmp_path / "out"}
 
     run = drive(
-        database,
+        shared_database,
         chosen,
         selection=selection,
         fakes=Fakes(provider=ReplayJudge(lambda request: PASSES)),
@@ -250,9 +256,9 @@ def test_no_id_breaks_a_run_or_reaches_beyond_its_folder(
         tmp_path / "weirbox.db-wal",
         tmp_path / "weirbox.db-shm",
     }
-    shown = cases(database, run.run_id)
+    shown = cases(shared_database, run.run_id)
     assert shown == [storable(name) for name in HOSTILE.values()]
-    with database.read() as connection:
+    with shared_database.read() as connection:
         found = [queries.trials_of_case(connection, run.run_id, name) for name in shown]
         exports = [queries.exports_of(connection, run.run_id, seq) for seq in range(len(HOSTILE))]
     assert [len(rows) for rows in found] == [1] * len(HOSTILE)

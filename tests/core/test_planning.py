@@ -48,10 +48,12 @@ def plan_digest(database: Database, run_id: str) -> str:
 # --- which cases -------------------------------------------------------------------
 
 
-def test_a_full_run_takes_every_case_with_all_its_trials_in_order(database: Database) -> None:
-    run_id = plan(database, suite(3, repeats=2))
+def test_a_full_run_takes_every_case_with_all_its_trials_in_order(
+    shared_database: Database,
+) -> None:
+    run_id = plan(shared_database, suite(3, repeats=2))
 
-    rows = trials(database, run_id)
+    rows = trials(shared_database, run_id)
     assert [(row.seq, row.case_id, row.trial) for row in rows] == [
         (0, "case-0", 1),
         (1, "case-0", 2),
@@ -61,16 +63,16 @@ def test_a_full_run_takes_every_case_with_all_its_trials_in_order(database: Data
         (5, "case-2", 2),
     ]
     assert len({row.entry_digest for row in rows}) == 6
-    run = summary(database, run_id)
+    run = summary(shared_database, run_id)
     assert (run.kind, run.status, run.progress.planned) == ("full", "pending", 6)
     assert run.progress.pending == 6
 
 
-def test_a_plan_larger_than_a_batch_is_whole(database: Database) -> None:
-    run_id = plan(database, suite(1203))
+def test_a_plan_larger_than_a_batch_is_whole(shared_database: Database) -> None:
+    run_id = plan(shared_database, suite(1203))
 
-    assert cases(database, run_id) == [f"case-{n}" for n in range(1203)]
-    with database.read() as connection:
+    assert cases(shared_database, run_id) == [f"case-{n}" for n in range(1203)]
+    with shared_database.read() as connection:
         row = connection.execute(select(RUN).where(RUN.c.id == run_id)).one()
     assert row.planned == 1203
 
@@ -133,14 +135,14 @@ def test_a_delta_names_the_listed_cases_that_are_not_there(shared_sqlite: Databa
     assert "'nobody', 'case-9'" in str(raised.value)
 
 
-def test_a_delta_since_a_run_takes_what_is_new_or_changed(database: Database) -> None:
-    base = plan(database, suite(3))
+def test_a_delta_since_a_run_takes_what_is_new_or_changed(shared_database: Database) -> None:
+    base = plan(shared_database, suite(3))
     given = records(5)
     given[1]["target"] = "another"
 
-    run_id = plan(database, of_records(given), since(base))
+    run_id = plan(shared_database, of_records(given), since(base))
 
-    assert cases(database, run_id) == ["case-1", "case-3", "case-4"]
+    assert cases(shared_database, run_id) == ["case-1", "case-3", "case-4"]
 
 
 @pytest.mark.parametrize("named", ["latest", "base-"], ids=["latest", "beginning"])
@@ -240,12 +242,12 @@ def entries(database: Database, run_id: str) -> dict[str, str]:
     return {row.case_id: row.entry_digest for row in trials(database, run_id)}
 
 
-def test_the_same_suite_and_data_make_the_same_plan(database: Database) -> None:
-    first, second = plan(database, suite(3)), plan(database, suite(3))
+def test_the_same_suite_and_data_make_the_same_plan(shared_database: Database) -> None:
+    first, second = plan(shared_database, suite(3)), plan(shared_database, suite(3))
 
     assert first != second
-    assert plan_digest(database, first) == plan_digest(database, second)
-    assert entries(database, first) == entries(database, second)
+    assert plan_digest(shared_database, first) == plan_digest(shared_database, second)
+    assert entries(shared_database, first) == entries(shared_database, second)
 
 
 OTHER_PLANS: dict[str, Suite] = {
@@ -286,19 +288,19 @@ def test_run_ids_can_be_read_and_do_not_repeat() -> None:
     assert all(run_id.startswith("nightly-20") for run_id in ids)
 
 
-def test_the_budget_and_the_categories_are_frozen_into_rows(database: Database) -> None:
+def test_the_budget_and_the_categories_are_frozen_into_rows(shared_database: Database) -> None:
     given = [{"id": "a", "input": "", "kind": "x"}, {"id": "b", "input": ""}]
     chosen = of_records(given, category="kind", budget={"usd": 1.5, "calls": 7})
 
-    run_id = plan(database, chosen)
+    run_id = plan(shared_database, chosen)
 
-    run = summary(database, run_id)
+    run = summary(shared_database, run_id)
     assert (run.budget_usd, run.budget_calls) == (1.5, 7)
-    assert column(database, run_id, "category") == ["x", None]
+    assert column(shared_database, run_id, "category") == ["x", None]
 
 
-def test_two_runs_can_be_planned_at_once(database: Database) -> None:
+def test_two_runs_can_be_planned_at_once(shared_database: Database) -> None:
     with ThreadPoolExecutor(3) as pool:
-        ids = list(pool.map(lambda _: plan(database, suite(700)), range(3)))
+        ids = list(pool.map(lambda _: plan(shared_database, suite(700)), range(3)))
 
-    assert [len(cases(database, run_id)) for run_id in ids] == [700] * 3
+    assert [len(cases(shared_database, run_id)) for run_id in ids] == [700] * 3

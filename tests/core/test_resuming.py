@@ -114,18 +114,20 @@ def test_a_driver_is_dead_when_its_process_is_gone_from_this_machine() -> None:
     assert not is_dead(f"another-machine:{child.pid}:1")
 
 
-def test_what_dead_drivers_of_this_machine_hold_is_taken_back_at_once(database: Database) -> None:
-    run_id = plan(database, suite(4))
+def test_what_dead_drivers_of_this_machine_hold_is_taken_back_at_once(
+    shared_database: Database,
+) -> None:
+    run_id = plan(shared_database, suite(4))
     dead = f"{socket.gethostname()}:{os.getpid()}:1"
-    claim(database, run_id, 1, who=dead)
-    claim(database, run_id, 1, who=dead)
-    mine, _ = claim(database, run_id, 1, who=this_driver())
-    remote, _ = claim(database, run_id, 1, who="another-machine:1:1")
+    claim(shared_database, run_id, 1, who=dead)
+    claim(shared_database, run_id, 1, who=dead)
+    mine, _ = claim(shared_database, run_id, 1, who=this_driver())
+    remote, _ = claim(shared_database, run_id, 1, who="another-machine:1:1")
 
-    assert reap_dead(database, run_id) == 2
+    assert reap_dead(shared_database, run_id) == 2
 
-    assert column(database, run_id, "claim") == [None, None, mine, remote]
-    assert reap_dead(database, run_id) == 0
+    assert column(shared_database, run_id, "claim") == [None, None, mine, remote]
+    assert reap_dead(shared_database, run_id) == 0
 
 
 def test_a_killed_process_costs_the_trials_it_was_at_and_nothing_else(
@@ -156,15 +158,15 @@ def test_a_killed_process_costs_the_trials_it_was_at_and_nothing_else(
 # --- going on ----------------------------------------------------------------------
 
 
-def test_an_executed_trial_is_judged_and_not_executed_again(database: Database) -> None:
-    run_id = plan(database, judged(3))
-    token, tickets = claim(database, run_id)
-    write(database, *[executed(ticket) for ticket in tickets])
-    with database.write() as connection:
+def test_an_executed_trial_is_judged_and_not_executed_again(shared_database: Database) -> None:
+    run_id = plan(shared_database, judged(3))
+    token, tickets = claim(shared_database, run_id)
+    write(shared_database, *[executed(ticket) for ticket in tickets])
+    with shared_database.write() as connection:
         claims.release_claim(connection, token)
     harness, provider = Harness(), passing()
 
-    run = go_on(database, run_id, fakes=Fakes(harness=harness, provider=provider))
+    run = go_on(shared_database, run_id, fakes=Fakes(harness=harness, provider=provider))
 
     assert (run.status, run.progress.scored, harness.runs) == (RunStatus.COMPLETED, 3, {})
     shown = {request.case_id: request.user for request in provider.requests}
@@ -172,7 +174,7 @@ def test_an_executed_trial_is_judged_and_not_executed_again(database: Database) 
 
 
 def test_a_judged_trial_is_exported_as_it_was_judged_and_not_judged_again(
-    database: Database,
+    shared_database: Database,
 ) -> None:
     watched = Watched()
 
@@ -192,17 +194,17 @@ def test_a_judged_trial_is_exported_as_it_was_judged_and_not_judged_again(
         routing={"clean_sample_rate": 1},
     )
     provider = ReplayJudge(passing().reply, cost_usd=0.5)
-    run_id = plan(database, chosen)
+    run_id = plan(shared_database, chosen)
     first = Fakes(harness=Harness(), provider=provider, sink=Stuck())
-    asyncio.run(driving(database, run_id, on_driver=watched, grace_s=0.1, fakes=first))
-    assert column(database, run_id, "stage") == ["export"]
+    asyncio.run(driving(shared_database, run_id, on_driver=watched, grace_s=0.1, fakes=first))
+    assert column(shared_database, run_id, "stage") == ["export"]
     harness, sink = Harness(), MemorySink()
 
-    run = go_on(database, run_id, fakes=Fakes(harness=harness, provider=provider, sink=sink))
+    run = go_on(shared_database, run_id, fakes=Fakes(harness=harness, provider=provider, sink=sink))
 
     assert (run.progress.exported, harness.runs, len(provider.requests)) == (1, {}, 2)
     [sent] = sink.sent.values()
-    [row] = trials(database, run_id)
+    [row] = trials(shared_database, run_id)
     assert [score.name for score in sent.scores] == ["y", "b", "x", "c", "z", "a"]
     assert (sent.output, sent.verdict, sent.disposition) == ("in 0", "pass", "clean")
     assert (sent.cost_usd, sent.deciding) == (1.0, "objective")
@@ -241,15 +243,15 @@ def test_what_graders_measured_in_compute_outlives_the_driver_that_did(sqlite: D
 
 
 def test_trials_that_another_driver_holds_are_waited_for_and_taken_when_its_lease_ends(
-    database: Database,
+    shared_database: Database,
 ) -> None:
-    run_id = plan(database, suite(4))
-    token, _ = claim(database, run_id, 2, lease_s=0.5)
+    run_id = plan(shared_database, suite(4))
+    token, _ = claim(shared_database, run_id, 2, lease_s=0.5)
 
-    run = go_on(database, run_id)
+    run = go_on(shared_database, run_id)
 
     assert (run.status, run.progress.scored) == (RunStatus.COMPLETED, 4)
-    with database.read() as connection:
+    with shared_database.read() as connection:
         released = select(claims.CLAIM.c.released_at).where(claims.CLAIM.c.token == token)
         assert connection.execute(released).scalar_one() is not None
 

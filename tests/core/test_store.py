@@ -188,14 +188,14 @@ def test_json_comes_back_as_it_was(value: Any, shared_database: Database) -> Non
     assert repr(packed) == repr(value) == repr(column)
 
 
-def test_a_case_and_an_observation_come_back_as_they_were(database: Database) -> None:
+def test_a_case_and_an_observation_come_back_as_they_were(shared_database: Database) -> None:
     case = Case(id="../x\0\ud800", input={"n": math.nan}, target=[1, 1.0, True], record={"a": "\0"})
     observation = Observation(output="\udcff\0", error=StageError(kind="parse", message="\0"))
-    with database.write() as connection:
+    with shared_database.write() as connection:
         rows = [pack_case(case), pack_observation(observation)]
         plans.add_payloads(connection, [{"digest": d, "body": b} for d, b in rows])
 
-    with database.read() as connection:
+    with shared_database.read() as connection:
         found = unpack_case(queries.payload(connection, rows[0][0]))
         seen = queries.load_observation(connection, rows[1][0])
 
@@ -232,7 +232,7 @@ def test_a_value_keeps_its_type_and_its_last_digit(value: Any, shared_database: 
     assert found == value or (math.isnan(found) and math.isnan(value))
 
 
-def test_a_score_comes_back_whole(database: Database) -> None:
+def test_a_score_comes_back_whole(shared_database: Database) -> None:
     given = Score(
         name="tone.\0formal",
         state=ScoreState.UNSCORED,
@@ -250,20 +250,20 @@ def test_a_score_comes_back_whole(database: Database) -> None:
         duration=0.125,
     )
 
-    [found] = written_scores(database, given).values()
+    [found] = written_scores(shared_database, given).values()
 
     escaped = {"name": "tone.\\x00formal", "rationale": "I cannot \\ud800 help"}
     assert found == given.model_copy(update=escaped | {"model": "model\\x00"})
 
 
-def test_a_moment_of_any_zone_comes_back_aware_and_the_same(database: Database) -> None:
+def test_a_moment_of_any_zone_comes_back_aware_and_the_same(shared_database: Database) -> None:
     elsewhere = datetime(2026, 11, 1, 1, 30, 0, 123456, tzinfo=timezone(timedelta(hours=5.5)))
-    run_id = plan(database, suite(1))
-    [ticket] = claimed(database, run_id)
+    run_id = plan(shared_database, suite(1))
+    [ticket] = claimed(shared_database, run_id)
 
-    write(database, executed(ticket, started_at=elsewhere))
+    write(shared_database, executed(ticket, started_at=elsewhere))
 
-    [trial] = trials(database, run_id)
+    [trial] = trials(shared_database, run_id)
     assert trial.execute_started_at == elsewhere
     assert trial.execute_started_at.utcoffset() == timedelta(0)
 
@@ -292,9 +292,9 @@ def test_a_run_that_is_not_there_is_refused_by_name(wanted: str, database: Datab
         queries.find_run_id(connection, wanted)
 
 
-def test_what_judges_cost_is_a_sum_without_rounding(database: Database) -> None:
-    run_id = plan(database, judged(1))
-    [ticket] = claimed(database, run_id)
+def test_what_judges_cost_is_a_sum_without_rounding(shared_database: Database) -> None:
+    run_id = plan(shared_database, judged(1))
+    [ticket] = claimed(shared_database, run_id)
     call = JudgeCall(
         check="c",
         tier="primary",
@@ -303,11 +303,11 @@ def test_what_judges_cost_is_a_sum_without_rounding(database: Database) -> None:
         request_digest="d",
         usage=Usage(cost_usd=0.1),
     )
-    with writing(database) as opened:
+    with writing(shared_database) as opened:
         for _ in range(30):
             opened.submit(Settlement(ticket, None, call))
 
-    found = summary(database, run_id)
+    found = summary(shared_database, run_id)
     assert (found.cost_usd, found.calls) == (3.0, 30)
 
 
