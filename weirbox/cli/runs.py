@@ -82,6 +82,13 @@ def how_it_ended(run: RunSummary) -> str:
     match run.status:
         case RunStatus.COMPLETED if run.finalizing:
             return f"the run is completed, not finalized: {invoked()} finalize {run.run_id}"
+        case RunStatus.COMPLETED if not run.progress.planned:
+            return run.reason or "the run has no trials"
+        case RunStatus.COMPLETED if run.dispositions.clean < run.progress.planned:
+            return (
+                f"what is not clean: {invoked()} show {run.run_id}\n"
+                f"one case: {invoked()} show {run.run_id} CASE"
+            )
         case RunStatus.COMPLETED:
             return f"one case: {invoked()} show {run.run_id} CASE"
         case RunStatus.PENDING | RunStatus.RUNNING:

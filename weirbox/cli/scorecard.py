@@ -29,7 +29,7 @@ def scorecard(body: dict[str, Any]) -> Iterator[RenderableType]:
         yield grid(("metric", "result"), metrics)
     yield facts(_facts(body))
     yield from _tiers(body["cost"])
-    yield from _categories(body["categories"])
+    yield from _categories(body["categories"], body["verdicts"])
     if body["errors"]:
         rows = [
             (word(e["stage"]), e["kind"], cut(e["message"], MESSAGE), str(e["trials"]))
@@ -45,8 +45,12 @@ def _headline(body: dict[str, Any]) -> RenderableType:
     low, high = rate["interval"]["low"], rate["interval"]["high"]
     return text(
         f"{100 * rate['rate']:.1f} % pass ({rate['passed']} of {rate['of']}, "
-        f"95 % interval {100 * low:.1f} to {100 * high:.1f})"
+        f"95 % CI {100 * low:.1f} to {100 * high:.1f}){_without(body['verdicts']['none'])}"
     )
+
+
+def _without(trials: int) -> str:
+    return f"; {plural(trials, 'trial')} without a verdict" if trials else ""
 
 
 def _facts(body: dict[str, Any]) -> Iterator[tuple[str, object]]:
@@ -78,10 +82,15 @@ def _tiers(cost: dict[str, Any]) -> Iterator[RenderableType]:
         yield grid(("tier", "model", "calls", "cached", "failed", "cost"), rows, right=4)
 
 
-def _categories(categories: dict[str, dict[str, int]]) -> Iterator[RenderableType]:
-    if categories:
-        rows = [
-            (name, *(str(counts[verdict]) for verdict in ("pass", "fail", "none")))
-            for name, counts in categories.items()
-        ]
-        yield grid(("category", "pass", "fail", "none"), rows, right=3)
+def _categories(
+    categories: dict[str, dict[str, int]], verdicts: dict[str, int]
+) -> Iterator[RenderableType]:
+    """Verdicts by category; the trials that have none stand last."""
+    if not categories:
+        return
+    words = ("pass", "fail", "none")
+    rows = [(name, *(str(counts[w]) for w in words)) for name, counts in categories.items()]
+    rest = [verdicts[w] - sum(counts[w] for counts in categories.values()) for w in words]
+    if any(rest):
+        rows.append(("(without)", *map(str, rest)))
+    yield grid(("category", *words), rows, right=3)

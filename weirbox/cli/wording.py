@@ -109,6 +109,8 @@ def usd(amount: float, unpriced: int = 0) -> str:
 
 def span(seconds: float) -> str:
     """A duration."""
+    if 0 < seconds < 0.001:
+        return "under 1 ms"
     if seconds < 60:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
