@@ -15,9 +15,25 @@ from weirbox.errors import SuiteError
 
 
 def function_file(reference: str, folder: str) -> str | None:
-    """The absolute path of the file of ``file.py:name``; None for ``module:name``."""
+    """The absolute path of the file of ``file.py:name``; None for ``module:name``.
+
+    Raises:
+        SuiteError: When no file can have such a name.
+    """
     place, _, _ = reference.rpartition(":")
-    return str(Path(folder, place).resolve()) if place.endswith(".py") else None
+    return absolute_path(place, folder) if place.endswith(".py") else None
+
+
+def absolute_path(path: str, folder: str) -> str:
+    """The absolute path of a file that a suite names, relative to the suite's folder.
+
+    Raises:
+        SuiteError: When no file can have such a name.
+    """
+    try:
+        return str(Path(folder, path).resolve())
+    except (OSError, ValueError, RuntimeError) as error:
+        raise SuiteError(f"the suite names {path[:200]!r}, which is no path: {error}") from error
 
 
 def load_function(reference: str, workshop: Workshop) -> Callable[..., Any]:
@@ -36,7 +52,7 @@ def load_function(reference: str, workshop: Workshop) -> Callable[..., Any]:
         module = _module_from(file, workshop) if file else importlib.import_module(place)
     except SuiteError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SuiteError(
             f"function {reference!r}: {place} cannot be loaded: {type(error).__name__}: {error}"
         ) from error

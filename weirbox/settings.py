@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -28,6 +28,13 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=30.0, gt=0)
     grace_s: float = Field(default=20.0, ge=0)
     dashboard_url: str = "http://127.0.0.1:8501"
+
+    @field_validator("home")
+    @classmethod
+    def _fits_a_url(cls, home: Path) -> Path:
+        if "?" in str(home):
+            raise ValueError("a path with '?' cannot stand in a database URL")
+        return home
 
     @property
     def store_url(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -779,3 +780,61 @@ def test_doctor_goes_on_where_something_fails(
 
 def test_down_has_nothing_to_end(weirbox: Cli) -> None:
     assert weirbox("down") == (0, "", "nothing runs\n")
+
+
+@pytest.mark.parametrize("command", ["status", "show", "resume", "cancel", "finalize", "export"])
+def test_an_id_that_is_no_text_names_no_run(weirbox: Cli, command: str) -> None:
+    ended = weirbox(command, "\udcff")
+    assert (ended.status, "there is no run" in ended.err) == (2, True)
+
+
+def test_an_export_replaces_no_device(weirbox: Cli, suite: Path, tmp_path: Path) -> None:
+    assert weirbox("run", suite, "--engine", "direct").status == 0
+    os.mkfifo(tmp_path / "pipe")
+
+    ended = weirbox("export", "latest", "-o", tmp_path / "pipe")
+
+    assert (ended.status, "a folder or a device" in ended.err) == (2, True)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_home_that_would_break_the_database_url_is_refused(
+    weirbox: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WEIRBOX_HOME", str(tmp_path / "a?b"))
+    ended = weirbox("list")
+    assert (ended.status, "WEIRBOX_HOME" in ended.err) == (2, True)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "function"),
+    [("import sys\nsys.exit(3)\n", "bad.py:f"), ("", "bad\0.py:f")],
+    ids=["exits-while-loaded", "nul-in-name"],
+)
+def test_a_function_that_cannot_be_loaded_ends_in_a_reason(
+    weirbox: Cli, suite: Path, content: str, function: str
+) -> None:
+    (suite.parent / "bad.py").write_text(content)
+    parts = yaml.safe_load(suite.read_text())
+    parts["graders"].append({"kind": "script-score", "name": "bad", "function": function})
+    suite.write_text(yaml.safe_dump(parts))
+
+    ended = weirbox("run", suite, "--engine", "direct", "--json")
+
+    assert ended.status in (1, 2)
+    assert "SystemExit: 3" in ended.err or "embedded null" in ended.err
+
+
+@pytest.mark.parametrize("path", ["a\0b", "loop/x"], ids=["nul", "link-to-itself"])
+def test_a_path_that_no_file_can_have_is_a_mistake(
+    weirbox: Cli, suite: Path, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    parts = yaml.safe_load(suite.read_text()) | {"harness": {"kind": "recorded", "path": path}}
+    suite.write_text(yaml.safe_dump(parts))
+
+    ended = weirbox("run", suite, "--engine", "direct", "--json")
+
+    assert (ended.status, ended.out) == (2, "")
+    assert "the suite names" in ended.err

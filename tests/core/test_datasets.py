@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from weirbox.datasets import open_dataset, to_path
 from weirbox.domain.base import canonical_json
 from weirbox.domain.case import Case, DatasetVersion
-from weirbox.domain.spec import DatasetSpec
+from weirbox.domain.spec import DatasetFormat, DatasetSpec
 from weirbox.errors import DatasetError
 
 BOM = codecs.BOM_UTF8
@@ -923,3 +923,19 @@ def test_a_promptfoo_csv_is_read(tmp_path: Path) -> None:
     assert case.target == 'contains: "cat"'
     assert isinstance(case.record, dict)
     assert case.record["__metadata:kind"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/dev/zero", "no regular file"),
+        ("pipe", "no regular file"),
+        ("a" * 5000, "cannot be read: File name too long"),
+        ("a\0b", "does not exist"),
+    ],
+    ids=["device", "pipe", "long-name", "nul"],
+)
+def test_what_cannot_be_read_twice_is_no_dataset(tmp_path: Path, path: str, expected: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DatasetError, match=expected):
+        open_dataset(DatasetSpec(path=path, format=DatasetFormat.JSONL), folder=str(tmp_path))

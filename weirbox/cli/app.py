@@ -148,7 +148,7 @@ def show(
 @app.command(name="list")
 def list_runs(
     suite: Annotated[str | None, typer.Option(help="Only runs of the suite of this name.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most runs.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="The most runs.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""

@@ -54,6 +54,8 @@ def _write_text(connection: Connection, run_id: str, form: ExportFormat, into: A
 
 @contextmanager
 def _replaced(path: Path) -> Iterator[Path]:
+    if path.exists() and not path.is_file():
+        raise UserError(f"{str(path)!r} cannot be written: it is a folder or a device")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary

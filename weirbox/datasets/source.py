@@ -7,6 +7,7 @@ import gzip
 import importlib.util
 import io
 import os
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -46,12 +47,21 @@ def find_file(path: str) -> Path:
     if path.startswith(PACKAGE):
         return _package_file(path)
     file = Path(path)
-    if file.is_dir():
-        raise DatasetError(f"dataset {path!r} is a folder: name a file in it")
-    if not file.exists():
+    try:
+        found = file.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         raise DatasetError(
             f"dataset {path!r} does not exist: correct 'path' (relative paths start from the "
             "suite file's folder) or put the file there"
+        ) from None
+    except OSError as error:
+        raise DatasetError(f"dataset {path!r} cannot be read: {error.strerror}") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise DatasetError(f"dataset {path!r} is a folder: name a file in it")
+    if not stat.S_ISREG(found.st_mode):
+        raise DatasetError(
+            f"dataset {path!r} is no regular file, but a pipe or a device, which cannot be read "
+            "again: write its content to a file"
         )
     return file
 

@@ -18,7 +18,7 @@ from weirbox.domain.spec import (
     Suite,
 )
 from weirbox.errors import PlanError, PromptMissing
-from weirbox.functions import function_file
+from weirbox.functions import absolute_path, function_file
 
 
 class FrozenSuite(NamedTuple):
@@ -62,6 +62,8 @@ def freeze(suite: Suite, *, folder: str, prompt_folders: tuple[str, ...]) -> Fro
 
 def _read(path: str) -> bytes:
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise PlanError(f"the suite names {path!r}, which is no regular file")
         return Path(path).read_bytes()
     except OSError as error:
         raise PlanError(f"the suite names {path!r}, which cannot be read: {error}") from error
@@ -69,7 +71,7 @@ def _read(path: str) -> bytes:
 
 def _with_absolute_paths(suite: Suite, folder: str) -> Suite:
     def absolute(path: str) -> str:
-        return str(Path(folder, path).resolve())
+        return absolute_path(path, folder)
 
     dataset = suite.dataset.model_copy(
         update={

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, case, func, select
 
+from weirbox.domain.base import storable
 from weirbox.domain.case import Case
 from weirbox.domain.plan import Plan
 from weirbox.domain.run import Dispositions, Progress, RunSummary, Verdicts
@@ -73,6 +74,7 @@ def find_run_id(connection: Connection, text: str) -> str:
         if newest is None:
             raise NotPossible("there is no run yet; start one with: weirbox run SUITE.yaml")
         return str(newest)
+    text = storable(text)
     statement = select(RUN.c.id).where(RUN.c.id.startswith(text, autoescape=True)).limit(6)
     found = [str(run_id) for run_id in connection.execute(statement).scalars()]
     if text in found or len(found) == 1:
