@@ -71,7 +71,7 @@ def show_run(screen: Screen, settings: Settings, run: str) -> None:
         )
     for part in run_page(found, card, events, doubtful):
         screen.out.print(part)
-    screen.tell(how_it_ended(found))
+    screen.tell(how_it_ended(found, shown=True))
     screen.json(found.to_json())
 
 

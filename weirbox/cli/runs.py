@@ -77,14 +77,18 @@ def run_page(
     yield grid(("at", "event", ""), rows)
 
 
-def how_it_ended(run: RunSummary) -> str:
-    """What a run's end means, and what can be done next."""
+def how_it_ended(run: RunSummary, *, shown: bool = False) -> str:
+    """What a run's end means, and what can be done next.
+
+    Args:
+        shown: Whether what is not clean stands above already.
+    """
     match run.status:
         case RunStatus.COMPLETED if run.finalizing:
             return f"the run is completed, not finalized: {invoked()} finalize {run.run_id}"
         case RunStatus.COMPLETED if not run.progress.planned:
             return run.reason or "the run has no trials"
-        case RunStatus.COMPLETED if run.dispositions.clean < run.progress.planned:
+        case RunStatus.COMPLETED if not shown and run.dispositions.clean < run.progress.planned:
             return (
                 f"what is not clean: {invoked()} show {run.run_id}\n"
                 f"one case: {invoked()} show {run.run_id} CASE"
