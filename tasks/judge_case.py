@@ -6,7 +6,7 @@ from prefect import task
 
 from tasks.caching import PACKET_KEY
 from tasks.tagging import tag_task_run
-from weirbox.pipeline.driver import work_on
+from weirbox.pipeline.live import work_on
 from weirbox.pipeline.packets import Packet, Receipt
 
 

@@ -19,7 +19,8 @@ from weirbox.domain.spec import Suite
 from weirbox.domain.words import RunStatus
 from weirbox.errors import WeirboxError
 from weirbox.pipeline import finalizing
-from weirbox.pipeline.driver import DirectRunner, Driver
+from weirbox.pipeline.driver import Driver
+from weirbox.pipeline.live import DirectRunner
 from weirbox.pipeline.packets import StageRunner
 from weirbox.pipeline.planning import FULL, Selection, plan_run
 from weirbox.pipeline.running import drive_run

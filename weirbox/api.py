@@ -13,7 +13,8 @@ from weirbox.domain.run import Progress, RunSummary
 from weirbox.domain.spec import Suite
 from weirbox.domain.words import RunKind, RunStatus
 from weirbox.errors import NotPossible, ServiceError
-from weirbox.pipeline.driver import DirectRunner, Driver
+from weirbox.pipeline.driver import Driver
+from weirbox.pipeline.live import DirectRunner
 from weirbox.pipeline.planning import Planned, Selection, plan_run
 from weirbox.pipeline.running import drive_run, reap_dead
 from weirbox.runtime import Drain, Runtime, finalize, find_run, open_runtime

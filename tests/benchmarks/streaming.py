@@ -28,7 +28,7 @@ from sqlalchemy import func, select
 from weirbox import compute, harnesses
 from weirbox.domain.spec import Suite
 from weirbox.domain.words import RunStatus
-from weirbox.pipeline.driver import DirectRunner
+from weirbox.pipeline.live import DirectRunner
 from weirbox.pipeline.packets import Packet
 from weirbox.pipeline.planning import plan_run
 from weirbox.pipeline.running import drive_run

@@ -19,7 +19,7 @@ from weirbox.domain.seams import ExportOutcome, TrialExport
 from weirbox.domain.words import Stage, Verdict
 from weirbox.pipeline import driver as driver_module
 from weirbox.pipeline import window
-from weirbox.pipeline.driver import work_on
+from weirbox.pipeline.live import work_on
 from weirbox.pipeline.packets import Packet
 from weirbox.pipeline.stages import Item
 from weirbox.pipeline.window import StageQueue

@@ -12,7 +12,7 @@ import pytest
 from tests.factories import PASSES, Fakes, drive, driving, judged, plan, summary, trials
 from tests.fakes import SINK, Harness, limits, most_at_once, passing
 from weirbox.domain.words import RunStatus, Stage
-from weirbox.pipeline.driver import work_on
+from weirbox.pipeline.live import work_on
 from weirbox.pipeline.packets import Packet
 from weirbox.store.engine import Database
 from weirbox.testing import MemorySink, ReplayJudge

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from weirbox.domain.words import Stage, TrialStage
+from weirbox.pipeline import live
 from weirbox.pipeline.identity import this_driver
 from weirbox.pipeline.kit import Kit
 from weirbox.pipeline.lease import Lease
@@ -29,8 +30,8 @@ from weirbox.pipeline.packets import OpenPacket, Packet, Receipt, StageRunner, m
 from weirbox.pipeline.stages import Item, Stages, is_being_cancelled
 from weirbox.pipeline.window import STARTING, StageQueue
 from weirbox.store import claims, queries
-from weirbox.store.engine import Database, is_trouble
-from weirbox.store.rows import StageResult, unpack_case
+from weirbox.store.engine import Connection, Database, is_trouble
+from weirbox.store.rows import StageResult, Ticket, unpack_case
 from weirbox.store.writer import Writer
 
 PREFETCH = 64
@@ -55,29 +56,6 @@ class End(StrEnum):
     DRAINED = "drained"  # it was asked to stop
     CLAIM_LOST = "claim lost"  # another driver took its trials over
     RUN_ENDED = "run ended"  # cancelled, superseded or failed meanwhile
-
-
-class DirectRunner:
-    """No engine: a plain call."""
-
-    async def run(self, packet: Packet, *, refresh: bool) -> None:
-        """Work on the packet at once."""
-        await work_on(packet)
-
-
-_live: dict[int, Driver] = {}
-
-
-async def work_on(packet: Packet) -> Receipt:
-    """Take a packet's trials through its stage, in the driver that made the packet.
-
-    Raises:
-        LookupError: When that driver does not live in this process.
-    """
-    driver = _live.get(packet.token)
-    if driver is None:
-        raise LookupError(f"no driver with claim {packet.token} in this process")
-    return await driver.work(packet)
 
 
 class Driver:
@@ -119,9 +97,9 @@ class Driver:
     async def drive(self) -> End:
         """Work until nothing is claimable, or until told to stop."""
         self._loop = asyncio.get_running_loop()
+        self._token = await asyncio.to_thread(self._open_claim)
         self._writer = Writer(self._database)
         self._stages = Stages(self._database, self._writer, self._kit)
-        self._token = await asyncio.to_thread(self._open_claim)
         lease = Lease(
             self._database,
             self._kit.run_id,
@@ -130,7 +108,7 @@ class Driver:
             lost=lambda: self._stop_soon(End.CLAIM_LOST),
             ended=lambda status: self._stop_soon(End.RUN_ENDED),
         )
-        _live[self._token] = self
+        live.enter(self._token, self)
         lease.start()
         try:
             await self._drive()
@@ -164,14 +142,20 @@ class Driver:
             if self._wants_more():
                 self._claiming = True
                 self._spawn(self._claim_more())
-            elif self._exhausted and self._held == 0 and not self._tasks:
-                return
+            elif self._exhausted and self._held == 0:
+                if not self._tasks:
+                    return
+                self._close_packets()
             await self._wake.wait()
 
     def _dispatch(self) -> None:
         for queue in self._queues.values():
             while (most := self._may_start(queue)) and self._start(queue, most):
                 pass
+
+    def _close_packets(self) -> None:
+        for opened in self._open.values():
+            opened.close()
 
     def _may_start(self, queue: StageQueue) -> int:
         most = min(len(queue.ready), queue.free)
@@ -203,7 +187,10 @@ class Driver:
         size = queue.packet_size
         packet = make_packet(self._kit.run_id, self._token, queue.stage, items, shared=size > 1)
         self._open[packet.key] = OpenPacket(
-            packet, items, capacity=size, work=partial(self._one, queue.stage)
+            packet,
+            items,
+            capacity=lambda: queue.packet_size if size > 1 else 1,
+            work=partial(self._one, queue.stage),
         )
         self._spawn(self._run_packet(packet))
 
@@ -330,9 +317,11 @@ class Driver:
             self._queues[Stage(item.ticket.stage.value)].ready.append(item)
 
     def _claim(self, most: int) -> list[Item]:
-        with self._database.write() as connection:
+        def claim(connection: Connection) -> list[Ticket]:
             claims.reap_expired(connection, self._kit.run_id)
-            tickets = claims.claim_trials(connection, self._kit.run_id, self._token, most)
+            return claims.claim_trials(connection, self._kit.run_id, self._token, most)
+
+        tickets = self._database.persist(claim)
         with self._database.read() as connection:
             bodies = queries.payloads(connection, [ticket.case_digest for ticket in tickets])
         return [
@@ -345,10 +334,10 @@ class Driver:
         ]
 
     def _open_claim(self) -> int:
-        with self._database.write() as connection:
-            return claims.open_claim(
-                connection, self._kit.run_id, driver=this_driver(), lease_s=self._lease_s
-            )
+        run_id, lease_s = self._kit.run_id, self._lease_s
+        return self._database.persist(
+            partial(claims.open_claim, run_id=run_id, driver=this_driver(), lease_s=lease_s)
+        )
 
     # --- the end ----------------------------------------------------------------
 
@@ -363,6 +352,7 @@ class Driver:
         """Let launched work settle; after the grace time, or without a claim, cut it off."""
         for queue in self._queues.values():
             queue.ready.clear()
+        self._close_packets()
         grace = 0.0 if self._end is End.CLAIM_LOST else self._grace_s
         if self._tasks and grace:
             await asyncio.wait(set(self._tasks), timeout=grace)
@@ -372,14 +362,13 @@ class Driver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        _live.pop(self._token, None)
+        live.leave(self._token)
         await asyncio.to_thread(self._give_back, lease)
 
     def _give_back(self, lease: Lease) -> None:
         lease.stop()
         self._writer.close()
-        with self._database.write() as connection:
-            claims.release_claim(connection, self._token)
+        self._database.persist(partial(claims.release_claim, token=self._token))
 
     def _fail(self, error: BaseException) -> None:
         self._fault = self._fault or error

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from weirbox.domain.base import Frozen, digest
 from weirbox.domain.words import Stage
 from weirbox.pipeline.stages import Item
+
+LINGER_S = 0.1
+"""How long a packet that has room stays open without a trial: the next one to come then
+joins it and needs no task run of its own. It holds no slot, and nothing waits for it."""
 
 LABEL = 80
 """The most characters of a case id in a task run's name."""
@@ -48,7 +53,7 @@ class Receipt(Frozen):
 
 
 class StageRunner(Protocol):
-    """Runs a packet, by calling `driver.work_on`, in whatever the engine wraps it in."""
+    """Runs a packet, by calling `live.work_on`, in whatever the engine wraps it in."""
 
     async def run(self, packet: Packet, *, refresh: bool) -> None:
         """Run one packet.
@@ -80,7 +85,7 @@ class OpenPacket:
     """A packet that runs, or is about to, with the trials it carries.
 
     Args:
-        capacity: How many trials it may carry in all.
+        capacity: Tells how many trials it may carry in all, as far as is known by now.
         work: Takes one trial through the stage; never raises but when cancelled.
 
     Attributes:
@@ -94,7 +99,7 @@ class OpenPacket:
         packet: Packet,
         items: Sequence[Item],
         *,
-        capacity: int,
+        capacity: Callable[[], int],
         work: Callable[[Item], Coroutine[Any, Any, None]],
     ) -> None:
         self.packet = packet
@@ -104,15 +109,21 @@ class OpenPacket:
         self._work = work
         self._seqs: list[int] = []
         self._busy: dict[asyncio.Task[None], Item] = {}
+        self._closed = False
         self._idle = asyncio.Event()
+        self._joined = asyncio.Event()
         self._ended = asyncio.Event()
         self._ended.set()
 
     @property
     def room(self) -> int:
         """How many more trials may join."""
-        ended = self.started and self._idle.is_set()
-        return 0 if ended else self._capacity - len(self._seqs) - len(self.left)
+        return 0 if self._closed else self._capacity() - len(self._seqs) - len(self.left)
+
+    def close(self) -> None:
+        """Let no more trials join; the packet ends with those it carries."""
+        self._closed = True
+        self._joined.set()
 
     def join(self, item: Item) -> None:
         """Carry one more trial; it starts at once if the packet runs."""
@@ -125,15 +136,15 @@ class OpenPacket:
         """Carry the trials until none is left; new ones may join until then."""
         self.started = True
         self._ended.clear()
-        if self.left:
-            self._idle.clear()
         for item in self.left:
             self._start(item)
         self.left = []
         try:
             await self._idle.wait()
+            while await self._goes_on():
+                await self._idle.wait()
         finally:
-            self._idle.set()
+            self._closed = True
             busy = dict(self._busy)
             for task in busy:
                 task.cancel()
@@ -142,12 +153,22 @@ class OpenPacket:
             self._ended.set()
         return Receipt(stage=self.packet.stage, seqs=tuple(self._seqs))
 
+    async def _goes_on(self) -> bool:
+        """Where nothing is carried, wait a little for a trial to join; False when none did."""
+        if not self._busy and self.room > 0:
+            self._joined.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._joined.wait(), LINGER_S)
+        return bool(self._busy)
+
     async def ended(self) -> None:
         """Wait for `run`, which an engine may leave to itself, to come to its end."""
         await self._ended.wait()
 
     def _start(self, item: Item) -> None:
         self._seqs.append(item.ticket.seq)
+        self._idle.clear()
+        self._joined.set()
         task = asyncio.ensure_future(self._work(item))
         self._busy[task] = item
         task.add_done_callback(self._one_done)

@@ -19,7 +19,7 @@ STARTING = 2
 CPU work of the one event loop, so more at once would make none of them start sooner, and
 the first to end tell how large the next may be."""
 
-QUARTILE = 0.25
+TENTH = 0.1  # which share of the durations lies below the typical one
 STEP = 0.1  # how far one duration moves the estimate, as a share of it
 
 
@@ -58,13 +58,13 @@ class StageQueue:
     def done(self, seconds: float) -> None:
         """A trial's work ended: its slot is free, whatever its packet still does.
 
-        The typical duration is the running lower quartile. A mean would grow when the
+        The typical duration is the running tenth percentile. A mean would grow when the
         event loop is late, make packets smaller, and so make the loop later still.
         """
         self.busy -= 1
         if self._typical is None:
             self._typical = seconds
         elif seconds < self._typical:
-            self._typical *= 1 - STEP * (1 - QUARTILE)
+            self._typical *= 1 - STEP * (1 - TENTH)
         else:
-            self._typical *= 1 + STEP * QUARTILE
+            self._typical *= 1 + STEP * TENTH
