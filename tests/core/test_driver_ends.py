@@ -13,10 +13,11 @@ from sqlalchemy.exc import OperationalError
 
 from tests.factories import Fakes, drive, driving, go_on, judged, plan, suite, summary, trials
 from tests.fakes import SINK, Harness, Watched, limits, number, passing
+from tests.results import claimed, executed, write
 from weirbox.domain.case import Case
 from weirbox.domain.words import RunStatus
 from weirbox.pipeline import lease
-from weirbox.store import claims, writer
+from weirbox.store import claims, engine, queries, writer
 from weirbox.store.engine import Database
 from weirbox.testing import MemoryCompute, MemorySink
 
@@ -156,18 +157,18 @@ def test_a_database_that_fails_midway_ends_the_driver_and_loses_nothing(
     original = writer._apply
     calls = 0
 
-    def failing(connection: Any, given: list[Any]) -> list[Any]:
+    def failing(connection: Any, records: list[Any]) -> list[Any]:
         nonlocal calls
         calls += 1
         if 3 < calls < 8:
             raise OperationalError("gone", None, Exception("gone"))
-        return original(connection, given)
+        return original(connection, records)
 
     fakes = Fakes(harness=Harness(delay_s=0.01), provider=passing())
     run_id = plan(shared_database, judged(30, concurrency=limits(2, 2)))
 
     with (
-        patch.object(writer, "LOCK_ATTEMPTS", 1),
+        patch.object(engine, "ATTEMPTS", 1),
         patch.object(writer, "_apply", failing),
         pytest.raises(OperationalError),
     ):
@@ -177,6 +178,41 @@ def test_a_database_that_fails_midway_ends_the_driver_and_loses_nothing(
     assert {row.claim for row in trials(shared_database, run_id)} == {None}
     run = go_on(shared_database, run_id, fakes=fakes)
     assert (run.status, run.progress.scored) == (RunStatus.COMPLETED, 30)
+
+
+def test_a_database_that_is_locked_when_trials_are_claimed_is_waited_for(
+    shared_sqlite: Database,
+) -> None:
+    locked = [OperationalError("locked", None, Exception("locked")) for _ in range(3)]
+    original = claims.claim_trials
+
+    def claim(*arguments: Any) -> Any:
+        if locked:
+            raise locked.pop()
+        return original(*arguments)
+
+    with patch.object(claims, "claim_trials", claim):
+        run = drive(shared_sqlite, suite(3))
+
+    assert (run.status, run.progress.scored, locked) == (RunStatus.COMPLETED, 3, [])
+
+
+def test_a_database_that_cannot_be_read_is_no_trials_fault(sqlite: Database) -> None:
+    run_id = plan(sqlite, judged(3))
+    write(sqlite, *[executed(ticket) for ticket in claimed(sqlite, run_id)])
+    with sqlite.write() as connection:
+        claims.reap_drivers(connection, run_id, ["here:1:1"])
+    gone = OperationalError("gone", None, Exception("gone"))
+    fakes = Fakes(provider=passing())
+
+    with (
+        patch.object(queries, "load_observation", side_effect=gone),
+        pytest.raises(OperationalError),
+    ):
+        asyncio.run(driving(sqlite, run_id, fakes=fakes))
+
+    assert [(row.stage, row.attempt) for row in trials(sqlite, run_id)] == [("judge", 1)] * 3
+    assert go_on(sqlite, run_id, fakes=fakes).progress.scored == 3
 
 
 def test_a_database_that_is_gone_for_good_ends_the_driver_with_its_error(
@@ -193,7 +229,7 @@ def test_a_database_that_is_gone_for_good_ends_the_driver_with_its_error(
 
     work = driving(shared_sqlite, run_id, fakes=Fakes(harness=Harness(answer=answer)))
     try:
-        with patch.object(writer, "LOCK_ATTEMPTS", 2), pytest.raises(OperationalError):
+        with patch.object(engine, "ATTEMPTS", 2), pytest.raises(OperationalError):
             asyncio.run(asyncio.wait_for(work, 30))
     finally:
         broken.stop()

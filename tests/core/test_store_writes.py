@@ -27,7 +27,7 @@ from weirbox.domain.words import (
     ScoreState,
     TrialStage,
 )
-from weirbox.store import queries, writer
+from weirbox.store import engine, queries, writer
 from weirbox.store.base import CALL, EXPORT, PAYLOAD, PROPOSAL, SCORE, TRIAL
 from weirbox.store.engine import Database
 from weirbox.store.rows import ExportRecord
@@ -206,7 +206,7 @@ def test_a_database_that_is_gone_fails_a_batch_at_once_rather_than_record_by_rec
 
     with (
         patch.object(writer, "_apply", failing),
-        patch.object(writer, "LOCK_ATTEMPTS", 2),
+        patch.object(engine, "ATTEMPTS", 2),
         held_back(shared_database) as opened,
     ):
         futures = [opened.submit(executed(ticket)) for ticket in tickets]

@@ -20,7 +20,7 @@ from weirbox.pipeline.exporting import export, trial_export
 from weirbox.pipeline.judging import judge, unjudged
 from weirbox.pipeline.kit import Kit
 from weirbox.store import queries
-from weirbox.store.engine import Database
+from weirbox.store.engine import Database, is_trouble
 from weirbox.store.rows import StageResult, Ticket, pack_observation
 from weirbox.store.types import utc_now
 from weirbox.store.writer import Writer
@@ -54,7 +54,11 @@ class Stages:
     kit: Kit
 
     async def run(self, stage: Stage, item: Item) -> StageResult:
-        """Take one trial through one stage; a fault of ours becomes an errored trial."""
+        """Take one trial through one stage; a fault of ours becomes an errored trial.
+
+        Raises:
+            DatabaseTrouble: When the database is in trouble, which is no trial's fault.
+        """
         started = utc_now()
         try:
             return await self._one(stage, item, started)
@@ -62,7 +66,9 @@ class Stages:
             if is_being_cancelled():
                 raise
             return self._broken(stage, item, started, error)
-        except Exception as error:  # noqa: BLE001 - one trial's trouble stays its own
+        except Exception as error:
+            if is_trouble(error):
+                raise
             return self._broken(stage, item, started, error)
 
     def refused(self, stage: Stage, item: Item, started: datetime, error: Exception) -> StageResult:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from weirbox.errors import ServiceError, UserError
 
@@ -22,6 +23,8 @@ __all__ = [
     "upgrade",
 ]
 
+T = TypeVar("T")
+
 HEAD = "0001"
 """The newest migration; `upgrade` compares it before it loads Alembic."""
 
@@ -31,6 +34,9 @@ BUSY_MS = 30_000
 CACHE_KIB = 512
 """SQLite's page cache per connection: a pool of them at the default 2 MiB was the largest
 part of a driver's memory, and the system caches the file anyway."""
+
+ATTEMPTS = 8
+"""Attempts at a transaction that a lock or a dead connection ended."""
 
 DatabaseTrouble = SQLAlchemyError
 """What a caller outside the store catches when the database fails."""
@@ -75,6 +81,19 @@ class Database:
             connection.begin(),
         ):
             yield connection
+
+    def persist(self, work: Callable[[Connection], T]) -> T:
+        """Do work in a writing transaction, again from its start while the database is in
+        trouble that may pass: locked for long, or gone for seconds."""
+        for attempt in Retrying(
+            retry=retry_if_exception(is_trouble),
+            stop=stop_after_attempt(ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.05, max=5),
+            reraise=True,
+        ):
+            with attempt, self.write() as connection:
+                return work(connection)
+        raise AssertionError("Retrying always returns or raises")
 
     def close(self) -> None:
         """Give all connections back."""

@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from weirbox.store.engine import Database, is_trouble
 from weirbox.store.rows import StageResult
@@ -20,9 +20,6 @@ from weirbox.store.writes import write_stage_results
 
 MOST = 500
 """The most records in one transaction: bounds how long other writers wait."""
-
-LOCK_ATTEMPTS = 8
-"""Attempts at a transaction that a lock or a dead connection ended."""
 
 Handler = Callable[[Connection, Sequence[Any]], Sequence[Any] | None]
 
@@ -100,7 +97,7 @@ class Writer:
 
     def _commit(self, batch: list[tuple[Any, Future[Any]]]) -> None:
         try:
-            answers = self._transaction([record for record, _ in batch])
+            answers = self._database.persist(partial(_apply, records=[r for r, _ in batch]))
         except Exception as error:  # noqa: BLE001 - handed to whoever waits
             if len(batch) == 1 or is_trouble(error):
                 for _, future in batch:
@@ -111,17 +108,6 @@ class Writer:
             return
         for (_, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)
-
-    def _transaction(self, records: list[Any]) -> list[Any]:
-        for attempt in Retrying(
-            retry=retry_if_exception(is_trouble),
-            stop=stop_after_attempt(LOCK_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.05, max=5),
-            reraise=True,
-        ):
-            with attempt, self._database.write() as connection:
-                return _apply(connection, records)
-        raise AssertionError("Retrying always returns or raises")
 
 
 def _apply(connection: Connection, records: list[Any]) -> list[Any]:
