@@ -1,4 +1,4 @@
-"""Load a user's function that a suite names."""
+"""Load the functions and files that a suite names."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from weirbox.domain.files import Files, FileSource
 from weirbox.domain.seams import Workshop
 from weirbox.errors import SuiteError
 
@@ -22,6 +23,16 @@ def function_file(reference: str, folder: str) -> str | None:
     """
     place, _, _ = reference.rpartition(":")
     return absolute_path(place, folder) if place.endswith(".py") else None
+
+
+def read_files(files: Files, workshop: Workshop) -> dict[str, str | bytes]:
+    """Files to lay: templates as texts, and the frozen content of those that are named."""
+    return {
+        place: workshop.read_file(absolute_path(content.path, workshop.folder))
+        if isinstance(content, FileSource)
+        else content
+        for place, content in files.items()
+    }
 
 
 def absolute_path(path: str, folder: str) -> str:

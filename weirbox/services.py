@@ -119,7 +119,7 @@ class Services:
 
     def start_prefect(self) -> Service:
         """Start the local Prefect server, or find the one that runs; does not wait for it."""
-        port = free_port()
+        port = self._port("prefect")
         argv = [sys.executable, "-m", "prefect", "server", "start"]
         argv += ["--host", "127.0.0.1", "--port", str(port)]
         self.prefect_home.mkdir(parents=True, exist_ok=True)
@@ -127,6 +127,19 @@ class Services:
         env |= {"PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
         env |= {"PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{port}/api"}
         return self.start("prefect", argv, url=f"http://127.0.0.1:{port}", env=env)
+
+    def _port(self, name: str) -> int:
+        """The port a service had before, so that bookmarks last; another where it is taken."""
+        kept = self._folder / f"{name}.port"
+        try:
+            port = int(kept.read_text())
+        except (OSError, ValueError):
+            port = 0
+        if not _is_free(port):
+            port = free_port()
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _replace(kept, str(port))
+        return port
 
     def wait(self, service: Service, path: str, *, seconds: float = START_S) -> None:
         """Wait until a service answers.
@@ -224,6 +237,19 @@ def prepare_client(services: Services) -> Service | None:
 
         refresh_global_settings_context()
     return server
+
+
+def _is_free(port: int) -> bool:
+    """Whether a service may listen on a port of loopback."""
+    if not 1024 <= port <= 65535:
+        return False
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def free_port() -> int:

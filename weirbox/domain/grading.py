@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from weirbox.domain.base import Frozen, Seconds
+from weirbox.domain.files import GraderFiles
 from weirbox.domain.patterns import PatternText
 from weirbox.domain.references import FunctionRef
 from weirbox.domain.words import Authority
@@ -43,7 +44,7 @@ class TestsPass(GraderBase):
     __test__ = False
 
     kind: Literal["tests-pass"]
-    files: dict[str, str] = Field(default_factory=dict)
+    files: GraderFiles = Field(default_factory=dict)
     runner: Literal["pytest", "script"] = "pytest"
     target: tuple[str, ...] = ()
     timeout_s: Seconds | None = Field(default=None, gt=0)
@@ -70,7 +71,7 @@ class CommandGrader(GraderBase):
 
     kind: Literal["command"]
     argv: tuple[str, ...] = Field(min_length=1)
-    files: dict[str, str] = Field(default_factory=dict)
+    files: GraderFiles = Field(default_factory=dict)
     stdin: str | None = None
     timeout_s: Seconds | None = Field(default=None, gt=0)
 

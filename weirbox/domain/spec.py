@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
 from weirbox.domain.base import Count, Dollars, Frozen, Seconds
+from weirbox.domain.files import CaseFiles
 from weirbox.domain.grading import GraderSpec
 from weirbox.domain.judging import JudgeSpec, ProviderSpec
 from weirbox.domain.ruling import RuleSpec
+from weirbox.domain.template import CASE_SLOTS, refuse_unknown_slots
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -98,8 +100,8 @@ class ComputeSpec(Frozen):
         kind: ``auto`` takes bubblewrap where it works, else local.
         network: Whether the sandbox has a network.
         timeout_s: For one command, unless the harness or grader says otherwise.
-        files: Files laid into the work folder before the harness starts; the
-            texts are templates over the case.
+        files: Files laid into the work folder before the harness starts: a text is
+            a template over the case; ``{path: FILE}`` is a file as it is.
     """
 
     kind: Literal["auto", "local", "bubblewrap"] = "auto"
@@ -108,9 +110,18 @@ class ComputeSpec(Frozen):
     memory_mb: Count = Field(default=2048, gt=0)
     processes: Count = Field(default=256, gt=0)
     output_limit_bytes: Count = Field(default=10 * 2**20, gt=0)
-    files: dict[str, str] = Field(default_factory=dict)
+    files: CaseFiles = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
     secrets: dict[str, str] = Field(default_factory=dict)
+
+
+def _known_slots(template: Any) -> Any:
+    refuse_unknown_slots(template, CASE_SLOTS, where="the template")
+    return template
+
+
+CaseTemplate = Annotated[str, AfterValidator(_known_slots)]
+CaseTemplates = Annotated[tuple[str, ...], AfterValidator(_known_slots)]
 
 
 class CommandHarness(Frozen):
@@ -126,8 +137,8 @@ class CommandHarness(Frozen):
     """
 
     kind: Literal["command"]
-    argv: tuple[str, ...] = Field(min_length=1)
-    stdin: str | None = None
+    argv: CaseTemplates = Field(min_length=1)
+    stdin: CaseTemplate | None = None
     output: str = "stdout"
     strip: bool = True
     keep: tuple[str, ...] = ()
@@ -147,7 +158,7 @@ class HttpHarness(Frozen):
     """
 
     kind: Literal["http"]
-    url: str
+    url: CaseTemplate
     method: Literal["POST", "PUT", "GET"] = "POST"
     headers: dict[str, str] = Field(default_factory=dict)
     body: JsonValue = None

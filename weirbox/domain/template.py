@@ -11,6 +11,13 @@ from weirbox.domain.base import canonical_json
 _SLOT = re.compile(r"\{\{\s*([A-Za-z_][\w.\-]*)\s*\}\}")
 
 
+CASE_SLOTS = ("case.id", "case.input", "case.record", "trial")
+"""What templates of harnesses and compute may name; the target is not shown to them."""
+
+GRADER_SLOTS = ("case.id", "case.input", "case.target", "case.record", "output")
+"""What templates of graders may name."""
+
+
 class Missing(KeyError):
     """A template names something that is not there."""
 
@@ -61,6 +68,27 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
         return "" if found is None else canonical_json(found)
 
     return _SLOT.sub(one, template)
+
+
+def refuse_unknown_slots(template: Any, known: tuple[str, ...], *, where: str) -> None:
+    """Refuse a template that names what no case can have.
+
+    Args:
+        template: A text, or JSON whose texts are templates.
+        known: The paths that may be named, and what is below them.
+
+    Raises:
+        ValueError: Naming the place, what was found, and what is known.
+    """
+    if isinstance(template, Mapping):
+        template = list(template.values())
+    if isinstance(template, list | tuple):
+        for part in template:
+            refuse_unknown_slots(part, known, where=where)
+    elif isinstance(template, str):
+        for slot in _SLOT.findall(template):
+            if not any(f"{slot}.".startswith(f"{path}.") for path in known):
+                raise ValueError(f"{where} names '{{{{ {slot} }}}}'; known: {', '.join(known)}")
 
 
 def fill_json(template: Any, values: Mapping[str, Any]) -> Any:

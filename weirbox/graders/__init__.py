@@ -12,6 +12,7 @@ from weirbox.domain.grading import (
     TextMetric,
 )
 from weirbox.domain.seams import Grader, Workshop
+from weirbox.functions import read_files
 from weirbox.graders.answer_match import AnswerMatchGrader
 from weirbox.graders.base import grade_safely
 from weirbox.graders.command import ExitStatusGrader
@@ -29,9 +30,9 @@ def build(spec: GraderSpec, workshop: Workshop) -> Grader:
     """
     match spec:
         case TestsPass():
-            return tests_grader(spec)
+            return tests_grader(spec, read_files(spec.files, workshop))
         case CommandGrader():
-            return ExitStatusGrader(spec)
+            return ExitStatusGrader(spec, read_files(spec.files, workshop))
         case ScriptScore():
             return ScriptScoreGrader(spec, workshop)
         case AnswerMatch():

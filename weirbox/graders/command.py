@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import JsonValue
 
 from weirbox.domain.case import Case
@@ -30,6 +32,13 @@ class ExitStatusGrader(CodeGrader[CommandGrader]):
     family_authority = Authority.GROUND_TRUTH
     needs_compute = True
 
+    def __init__(self, spec: CommandGrader, files: Mapping[str, str | bytes]) -> None:
+        """Args:
+        files: What is laid: templates as texts, other files as bytes.
+        """
+        super().__init__(spec)
+        self._files = files
+
     async def measure(
         self, case: Case, observation: Observation, handle: Handle | None
     ) -> list[Score]:
@@ -38,7 +47,7 @@ class ExitStatusGrader(CodeGrader[CommandGrader]):
             return [self.errored(Reason.GRADER_ERROR, f"{self.name!r} was given no compute")]
         values = template_values(case, observation)
         try:
-            files = fill_files(self.spec.files, values)
+            files = fill_files(self._files, values)
             argv = [fill_in(word, values, where="'argv'") for word in self.spec.argv]
             stdin = encode(fill_in(self.spec.stdin or "", values, where="'stdin'"))
         except TemplateGap as gap:

@@ -55,14 +55,17 @@ def fill_in(template: str, values: Mapping[str, Any], *, where: str) -> str:
         ) from gap
 
 
-def fill_files(files: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, bytes]:
-    """Fill the templates of a grader's files.
+def fill_files(files: Mapping[str, str | bytes], values: Mapping[str, Any]) -> dict[str, bytes]:
+    """Fill the templates of a grader's files; bytes stay as they are.
 
     Raises:
         TemplateGap: When one names something that is not there.
     """
     return {
-        path: encode(fill_in(text, values, where=f"file {path!r}")) for path, text in files.items()
+        path: content
+        if isinstance(content, bytes)
+        else encode(fill_in(content, values, where=f"file {path!r}"))
+        for path, content in files.items()
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from abc import abstractmethod
+from collections.abc import Mapping
 
 from pydantic import JsonValue
 
@@ -38,9 +39,9 @@ NAMED_FAILURES = 50
 """How many failing tests a score names."""
 
 
-def tests_grader(spec: TestsPass) -> TestsGrader:
+def tests_grader(spec: TestsPass, files: Mapping[str, str | bytes]) -> TestsGrader:
     """Make the grader of the spec's runner."""
-    return PytestGrader(spec) if spec.runner == "pytest" else ScriptGrader(spec)
+    return PytestGrader(spec, files) if spec.runner == "pytest" else ScriptGrader(spec, files)
 
 
 class TestsGrader(CodeGrader[TestsPass]):
@@ -53,6 +54,13 @@ class TestsGrader(CodeGrader[TestsPass]):
     family_authority = Authority.GROUND_TRUTH
     needs_compute = True
 
+    def __init__(self, spec: TestsPass, files: Mapping[str, str | bytes]) -> None:
+        """Args:
+        files: What is laid: templates as texts, other files as bytes.
+        """
+        super().__init__(spec)
+        self._files = files
+
     async def measure(
         self, case: Case, observation: Observation, handle: Handle | None
     ) -> list[Score]:
@@ -61,7 +69,7 @@ class TestsGrader(CodeGrader[TestsPass]):
             return [self.errored(Reason.GRADER_ERROR, f"{self.name!r} was given no compute")]
         values = template_values(case, observation)
         try:
-            files = fill_files(self.spec.files, values)
+            files = fill_files(self._files, values)
         except TemplateGap as gap:
             return [self.unscored(Reason.MISSING_EVIDENCE, str(gap))]
         return [await self.run(files, handle)]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from weirbox import graders
 from weirbox.domain.case import Case
@@ -71,10 +72,10 @@ async def execute(case: Case, ticket: Ticket, kit: Kit) -> Executed:
 async def _in_compute(
     case: Case, handle: Handle, context: TrialContext, kit: Kit
 ) -> tuple[Observation, list[Score]]:
-    files = kit.plan.suite.compute.files
-    values = {"case": {"id": case.id, "input": case.input, "record": case.record}}
+    record = {"id": case.id, "input": case.input, "record": case.record}
+    values = {"case": record, "trial": context.trial}
     try:
-        await handle.put({path: _bytes(fill(text, values)) for path, text in files.items()})
+        await handle.put({path: _laid(part, values) for path, part in kit.files.items()})
         observation = await _observe(case, handle, context, kit)
         if observation.error and not POLICIES[observation.error.kind].grade:
             return observation, []
@@ -117,5 +118,7 @@ def _env(correlation: str) -> dict[str, str]:
     }
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+def _laid(content: str | bytes, values: Mapping[str, Any]) -> bytes:
+    if isinstance(content, bytes):
+        return content
+    return fill(content, values).encode("utf-8", "backslashreplace")

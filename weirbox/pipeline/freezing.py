@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from weirbox import judges
 from weirbox.datasets import to_path
+from weirbox.domain.files import FileSource
 from weirbox.domain.judging import Prompt, ReplayProvider
 from weirbox.domain.plan import FrozenFile
+from weirbox.domain.seams import Workshop
 from weirbox.domain.spec import (
     JsonlSink,
     ParquetSink,
@@ -18,7 +20,7 @@ from weirbox.domain.spec import (
     Suite,
 )
 from weirbox.errors import PlanError, PromptMissing
-from weirbox.functions import absolute_path, function_file
+from weirbox.functions import absolute_path, function_file, load_function
 
 
 class FrozenSuite(NamedTuple):
@@ -39,7 +41,8 @@ def freeze(suite: Suite, *, folder: str, prompt_folders: tuple[str, ...]) -> Fro
         prompt_folders: Where prompts are looked for, before the built-in ones.
 
     Raises:
-        SuiteError: When a prompt is malformed; one that is missing skips its judge.
+        SuiteError: When a prompt is malformed, or a function cannot be loaded; a prompt
+            that is missing skips its judge.
         PlanError: When a file that the suite names cannot be read.
     """
     prompts: dict[str, Prompt] = {}
@@ -57,7 +60,21 @@ def freeze(suite: Suite, *, folder: str, prompt_folders: tuple[str, ...]) -> Fro
         digest = hashlib.sha256(body).hexdigest()
         contents[digest] = body
         files.append(FrozenFile(path=path, digest=digest))
-    return FrozenSuite(absolute, prompts, skipped, tuple(files), contents)
+    frozen = FrozenSuite(absolute, prompts, skipped, tuple(files), contents)
+    _load_functions(frozen, folder)
+    return frozen
+
+
+def _load_functions(frozen: FrozenSuite, folder: str) -> None:
+    """Load every function once from what was frozen, so that a mistake shows before a run."""
+    digests = {file.path: file.digest for file in frozen.files}
+    workshop = Workshop(
+        folder=folder,
+        read_file=lambda path: frozen.contents[digests[path]],
+        read_secret=lambda name: "",
+    )
+    for function in _functions(frozen.suite):
+        load_function(function, workshop)
 
 
 def _read(path: str) -> bytes:
@@ -108,6 +125,10 @@ def _files(suite: Suite, folder: str) -> Iterator[str]:
     for provider in suite.providers.values():
         if isinstance(provider, ReplayProvider):
             yield provider.path
+    for part in (suite.compute, *suite.graders):
+        for content in getattr(part, "files", {}).values():
+            if isinstance(content, FileSource):
+                yield absolute_path(content.path, folder)
 
 
 def _functions(suite: Suite) -> Iterator[str]:

@@ -31,6 +31,7 @@ from weirbox.domain.seams import (
 )
 from weirbox.domain.words import Tier
 from weirbox.errors import PreflightError, WeirboxError
+from weirbox.functions import read_files
 from weirbox.limiter import AdaptiveLimiter
 from weirbox.store import queries
 from weirbox.store.engine import Database
@@ -46,6 +47,7 @@ class Kit:
     run_id: str
     plan: Plan
     compute: Compute | None
+    files: Mapping[str, str | bytes]
     harness: Harness
     compute_graders: tuple[Grader, ...]
     graders: tuple[Grader, ...]
@@ -140,6 +142,7 @@ def assemble(plan: Plan, run_id: str, workshop: Workshop) -> Kit:
         run_id=run_id,
         plan=plan,
         compute=compute.build(suite.compute.kind) if needs_compute else None,
+        files=read_files(suite.compute.files, workshop),
         harness=harness,
         compute_graders=tuple(grader for grader in built if grader.needs_compute),
         graders=tuple(grader for grader in built if not grader.needs_compute),

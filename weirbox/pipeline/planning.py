@@ -114,7 +114,8 @@ def _choose(
         return _listed(scan, selection.cases or ())
     if selection.cases is not None:
         raise PlanError("a delta run takes a list of cases or a run to compare with, not both")
-    known = queries.case_digests(connection, queries.find_run_id(connection, selection.since))
+    since = queries.find_run_id(connection, selection.since, suite=suite.suite)
+    known = queries.case_digests(connection, since)
     return (case for case in scan if known.get(case_key(case.id)) != pack_case(case)[0])
 
 

@@ -61,26 +61,33 @@ def payloads(connection: Connection, digests: Sequence[str]) -> dict[str, bytes]
     return found
 
 
-def find_run_id(connection: Connection, text: str) -> str:
+def find_run_id(connection: Connection, text: str, *, suite: str | None = None) -> str:
     """The run that a full id, a unique beginning, or ``latest`` names.
+
+    Args:
+        suite: Only runs of this suite fit.
 
     Raises:
         NotPossible: When none or several fit.
     """
+    of_suite = () if suite is None else (RUN.c.suite == suite,)
+    whose = "" if suite is None else f" of suite {suite!r}"
     if text == "latest":
         newest = connection.execute(
-            select(RUN.c.id).order_by(RUN.c.created_at.desc()).limit(1)
+            select(RUN.c.id).where(*of_suite).order_by(RUN.c.created_at.desc()).limit(1)
         ).scalar()
         if newest is None:
-            raise NotPossible("there is no run yet; start one with: weirbox run SUITE.yaml")
+            raise NotPossible(f"there is no run{whose} yet; start one with: weirbox run SUITE.yaml")
         return str(newest)
     text = storable(text)
-    statement = select(RUN.c.id).where(RUN.c.id.startswith(text, autoescape=True)).limit(6)
+    statement = (
+        select(RUN.c.id).where(RUN.c.id.startswith(text, autoescape=True), *of_suite).limit(6)
+    )
     found = [str(run_id) for run_id in connection.execute(statement).scalars()]
     if text in found or len(found) == 1:
         return text if text in found else found[0]
     if not found:
-        raise NotPossible(f"there is no run {text!r}; see: weirbox list")
+        raise NotPossible(f"there is no run {text!r}{whose}; see: weirbox list")
     raise NotPossible(f"{text!r} fits several runs: {', '.join(found)}; give more of the id")
 
 
