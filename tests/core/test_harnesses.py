@@ -96,8 +96,12 @@ class TestCommand:
         assert found.output == " return {{ case.id }}"
 
     async def test_the_target_is_not_shown_to_the_system_under_test(self, drive: Any) -> None:
-        with pytest.raises(HarnessError, match=r"argv names 'case\.target'.*'c1'"):
+        with pytest.raises(ValidationError, match=r"names '\{\{ case\.target \}\}'; known: case\.id"):
             await drive(["echo", "{{ case.target }}"])
+
+    async def test_a_field_that_the_case_does_not_have_is_named(self, drive: Any) -> None:
+        with pytest.raises(HarnessError, match=r"argv names 'case\.record\.nope'.*'c1'"):
+            await drive(["echo", "{{ case.record.nope }}"])
 
     async def test_variables_and_secrets_of_the_compute_are_there(self, drive: Any) -> None:
         spec = ComputeSpec(env={"PLAIN": "p"}, secrets={"API_KEY": "TOKEN"})
