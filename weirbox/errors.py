@@ -152,3 +152,8 @@ class ClaimLost(WeirboxError):
 
 class ServiceError(WeirboxError):
     """A local server could not be started or reached."""
+
+
+USER_FAULTS = (Exception, SystemExit, KeyboardInterrupt)
+"""What a user's function may raise; it becomes a value with a reason. A Ctrl-C is none of
+them: signals are handled by the event loop that drives."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from weirbox.domain.files import Files, FileSource
 from weirbox.domain.seams import Workshop
-from weirbox.errors import SuiteError
+from weirbox.errors import USER_FAULTS, SuiteError
 
 
 def function_file(reference: str, folder: str) -> str | None:
@@ -63,7 +63,7 @@ def load_function(reference: str, workshop: Workshop) -> Callable[..., Any]:
         module = _module_from(file, workshop) if file else importlib.import_module(place)
     except SuiteError:
         raise
-    except (Exception, SystemExit) as error:
+    except USER_FAULTS as error:
         raise SuiteError(
             f"function {reference!r}: {place} cannot be loaded: {type(error).__name__}: {error}"
         ) from error

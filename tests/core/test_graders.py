@@ -434,6 +434,12 @@ BAD_SCORES = {
         Reason.GRADER_ERROR,
         "ValueError: bad",
     ),
+    "interrupts": (
+        "raise KeyboardInterrupt",
+        ScoreState.ERRORED,
+        Reason.GRADER_ERROR,
+        "KeyboardInterrupt",
+    ),
     "exits": ("raise SystemExit(3)", ScoreState.ERRORED, Reason.GRADER_ERROR, "SystemExit: 3"),
     "stops": ("raise StopIteration", ScoreState.ERRORED, Reason.GRADER_ERROR, "StopIteration"),
     "cancels": (

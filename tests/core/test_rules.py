@@ -400,6 +400,7 @@ def test_a_users_function_that_changes_its_record_changes_a_copy() -> None:
 EXPLOSIONS = {
     "raises": ("return 1 / 0", "ZeroDivisionError: division by zero"),
     "exits": ("raise SystemExit(0)", "SystemExit: 0"),
+    "interrupts": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
     "stops": ("raise StopIteration", "StopIteration: "),
     "returns false": ("return False", "returned False; return None, or a message"),
     "returns no words": ("return ' '", "return None, or a message"),

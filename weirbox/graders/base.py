@@ -18,7 +18,7 @@ from weirbox.domain.seams import Grader, Handle
 from weirbox.domain.template import Missing, lookup
 from weirbox.domain.trace import Observation
 from weirbox.domain.words import Authority, Reason, ScoreState
-from weirbox.errors import ComputeLost
+from weirbox.errors import USER_FAULTS, ComputeLost
 
 STACK_LINES = 20
 """How much of a failure's stack a score keeps."""
@@ -192,7 +192,7 @@ async def grade_safely(
         return await grader.grade(case, observation, handle=handle)
     except ComputeLost:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001
+    except USER_FAULTS as error:
         score = (
             grader.broken(error)
             if isinstance(grader, CodeGrader)

@@ -14,6 +14,7 @@ from weirbox.domain.score import Score, Value
 from weirbox.domain.seams import Handle, Workshop
 from weirbox.domain.trace import Observation
 from weirbox.domain.words import Authority, Reason
+from weirbox.errors import USER_FAULTS
 from weirbox.functions import load_function
 from weirbox.graders.base import CodeGrader
 
@@ -60,7 +61,7 @@ class ScriptScoreGrader(CodeGrader[ScriptScore]):
             if _is_being_cancelled():
                 raise
             return _Raised(error)
-        except (Exception, SystemExit) as error:  # noqa: BLE001
+        except USER_FAULTS as error:
             return _Raised(error)
 
     def _contained(self, case: Case, observation: Observation) -> Any:

@@ -19,7 +19,7 @@ from weirbox.domain.seams import Handle, TrialContext, Workshop
 from weirbox.domain.spec import PythonHarness
 from weirbox.domain.trace import Observation, StageError
 from weirbox.domain.words import ErrorKind
-from weirbox.errors import HarnessError
+from weirbox.errors import USER_FAULTS, HarnessError
 from weirbox.functions import load_function
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
@@ -125,7 +125,7 @@ async def _settle(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _
         if ended.error is None and inspect.isawaitable(ended.value):
             return _Ended(await ended.value)
         return ended
-    except (Exception, SystemExit) as error:  # noqa: BLE001
+    except USER_FAULTS as error:
         return _Ended(error=error)
 
 

@@ -13,6 +13,7 @@ from weirbox.domain.score import Proposal, Score
 from weirbox.domain.seams import Rule
 from weirbox.domain.trace import Observation
 from weirbox.domain.words import Authority, ProposedAction, Reason, RuleOutcome, ScoreState, Source
+from weirbox.errors import USER_FAULTS
 
 STACK_LINES = 20
 """How much of a failure's stack a finding keeps."""
@@ -75,7 +76,7 @@ def finding_to_score(finding: RuleFinding) -> Score:
 def _apply(rule: Rule, case: Case, observation: Observation, twin: str | None) -> RuleFinding:
     try:
         result = rule.apply(case, observation, twin)
-    except (Exception, SystemExit) as error:  # noqa: BLE001
+    except USER_FAULTS as error:
         return _exploded(rule, error)
     return RuleFinding(
         rule_name=rule.name,
