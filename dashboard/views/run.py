@@ -257,16 +257,17 @@ def _errors(run: RunSummary, key: RunKey) -> None:
         table(
             [
                 {
-                    "check": one_line(gap.check),
+                    "check": one_line(gap.name),
                     "state": cell(labels.STATE[ScoreState(gap.state)]),
                     "reason": gap.reason,
+                    "message": one_line(gap.message),
                     "scores": gap.scores,
                 }
                 for gap in gaps
             ],
             {"state": badges("state", labels.STATE.values())},
             width="content",
-            alt="Scores without a value, by check, state and reason",
+            alt="Scores without a value, by check, state, reason and message",
         )
 
 

@@ -441,6 +441,21 @@ def test_runs_are_listed_newest_first(weirbox: Cli, tmp_path: Path) -> None:
     assert all(run_id in weirbox("list").out for run_id in ids)
 
 
+@pytest.mark.parametrize("width", [30, 80, 120])
+def test_the_list_of_runs_shows_ids_that_can_be_copied(
+    weirbox: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    suite = write_suite(tmp_path, suite="event-quality")
+    done, planned = ran(weirbox, suite), weirbox("plan", suite, "--json").json["run_id"]
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    lines = weirbox("list").out.splitlines()
+
+    assert [planned, "full", "pending", "0/3", "0/0", "$0.00"] in map(str.split, lines)
+    assert [done, "full", "completed", "3", "2/3", "$0.00"] in map(str.split, lines)
+    assert max(map(len, lines)) <= 80
+
+
 def test_status_without_a_run_tells_services_and_the_newest_run(weirbox: Cli, suite: Path) -> None:
     before = weirbox("status", "--json")
     run_id = ran(weirbox, suite)

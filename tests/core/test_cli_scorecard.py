@@ -13,7 +13,9 @@ import weirbox
 from weirbox.cli.runs import how_it_ended
 from weirbox.cli.scorecard import scorecard
 from weirbox.cli.wording import span
+from weirbox.domain.words import RunStatus
 from weirbox.settings import Settings
+from weirbox.stats.markdown import scorecard_markdown
 
 
 def run_of(tmp_path: Path, records: list[dict[str, Any]], **parts: Any) -> weirbox.Run:
@@ -78,3 +80,84 @@ def test_what_is_not_clean_is_pointed_to_unless_it_is_shown(
 )
 def test_durations_are_told_in_words_that_people_use(seconds: float, words: str) -> None:
     assert span(seconds) == words
+
+
+def failing(case: Any, observation: Any) -> Any:
+    """A grader's function that fails on every case."""
+    raise ValueError("no field [total](https://evil.example) | <b>")
+
+
+def test_a_scorecard_says_why_a_grader_has_no_score(tmp_path: Path) -> None:
+    body = (
+        run_of(
+            tmp_path,
+            [{"id": "a", "input": "x"}, {"id": "b", "input": "x"}],
+            graders=[{"kind": "script-score", "name": "close", "function": f"{__name__}:failing"}],
+        ).scorecard()
+        or {}
+    )
+    [gap] = body["unmeasured"]
+    markdown = scorecard_markdown(body).splitlines()
+
+    assert (gap["name"], gap["reason"], gap["scores"]) == ("close", "grader_error", 2)
+    assert "no field [total](https://evil.example) | <b>" in gap["message"]
+    assert ["why", "not", "measured", "state", "reason", "message", "scores"] in shown(body)
+    assert any(line[:3] == ["close", "errored", "grader_error"] for line in shown(body))
+    assert "| why not measured | state | reason | message | scores |" in markdown
+    [row] = (line for line in markdown if line.startswith("| close | errored"))
+    assert r"no field \[total\]\(https://evil.example\) \| \<b\>" in row
+
+
+def test_nothing_is_said_of_what_is_not_measured_where_all_is(tmp_path: Path) -> None:
+    body = run_of(tmp_path, [{"id": "a", "input": "x", "target": "x"}]).scorecard() or {}
+
+    assert body["unmeasured"] == []
+    assert "not measured" not in " ".join(word for line in shown(body) for word in line)
+    assert "not measured" not in scorecard_markdown(body)
+
+
+@pytest.mark.parametrize(
+    ("compute", "execute", "told"),
+    [
+        (0.1431, 0.1432, "execute 0.143 s"),
+        (0.14, 0.2, "compute 0.14 s, execute 0.2 s"),
+        (None, 0.2, "execute 0.2 s"),
+    ],
+    ids=["the-same", "less", "none"],
+)
+def test_one_median_is_told_once(
+    tmp_path: Path, compute: float | None, execute: float, told: str
+) -> None:
+    body = run_of(tmp_path, [{"id": "a", "input": "x", "target": "x"}]).scorecard() or {}
+    medians = {"compute": compute, "execute": execute}
+    seconds = {name: {"median": value} for name, value in medians.items() if value is not None}
+
+    lines = [" ".join(line) for line in shown(body | {"seconds": seconds})]
+
+    assert f"median time {told}" in lines
+
+
+def test_replies_that_were_not_paid_for_are_called_replayed_or_reused(tmp_path: Path) -> None:
+    body = run_of(tmp_path, [{"id": "a", "input": "x", "target": "x"}]).scorecard() or {}
+    tier = {
+        **{"tier": "primary", "provider": "replay", "model": "small", "calls": 3, "cached": 2},
+        **{"failed": 0, "unpriced": 0, "usd": 0.0},
+    }
+    cost = {"usd": 0.0, "calls": 3, "unpriced_calls": 0, "by_tier_and_model": [tier]}
+
+    lines = shown(body | {"cost": cost})
+
+    assert ["tier", "model", "calls", "or", "reused", "failed", "cost"] in lines
+    assert ["primary", "replay/small", "3", "2", "0", "$0.00"] in lines
+
+
+@pytest.mark.parametrize("status", [RunStatus.CANCELLED, RunStatus.FAILED])
+def test_a_run_that_has_ended_early_is_planned_again(tmp_path: Path, status: RunStatus) -> None:
+    summary = run_of(tmp_path, [{"id": "a", "input": "x", "target": "x"}]).summary()
+
+    said = how_it_ended(summary.model_copy(update={"status": status, "reason": "why"}))
+
+    assert said.splitlines() == [
+        f"the run is {status}: why",
+        "plan it again: weirbox run SUITE",
+    ]

@@ -287,6 +287,48 @@ def test_errors_are_grouped_by_what_they_say(shared_database: Database) -> None:
     ]
 
 
+def test_scores_without_a_value_are_grouped_by_why(shared_database: Database) -> None:
+    def odd(case: Case) -> Score:
+        if number(case) == 0:
+            return Score(name="match", value=1.0)
+        if number(case) == 1:
+            state, reason, why = ScoreState.UNSCORED, Reason.MISSING_EVIDENCE, ""
+        else:
+            state, reason, why = ScoreState.ERRORED, Reason.GRADER_ERROR, "KeyError: " * 100
+        return Score(name="match", state=state, reason=reason, rationale=why)
+
+    run = drive(shared_database, suite(4), fakes=Fakes(grader=Giving(odd)))
+
+    assert card(shared_database, run.run_id)["unmeasured"] == [
+        {
+            **{"name": "match", "state": "errored", "reason": "grader_error"},
+            **{"message": ("KeyError: " * 100)[:300], "scores": 2},
+        },
+        {
+            **{"name": "match", "state": "unscored", "reason": "missing_evidence"},
+            **{"message": "", "scores": 1},
+        },
+    ]
+
+
+def test_a_scorecard_lists_the_twenty_largest_groups_without_a_value(
+    shared_sqlite: Database,
+) -> None:
+    def each(case: Case) -> Score:
+        why = f"why {min(number(case), 24):02}"
+        return Score(
+            name="match", state=ScoreState.ERRORED, reason=Reason.GRADER_ERROR, rationale=why
+        )
+
+    run = drive(shared_sqlite, suite(30), fakes=Fakes(grader=Giving(each)))
+
+    found = card(shared_sqlite, run.run_id)["unmeasured"]
+    assert [(gap["message"], gap["scores"]) for gap in found] == [
+        ("why 24", 6),
+        *((f"why {n:02}", 1) for n in range(19)),
+    ]
+
+
 def test_verdicts_are_counted_by_category(shared_database: Database) -> None:
     given = [
         {"id": f"case-{n}", "input": "x", "target": "x" if n < 3 else "y", "kind": "ab"[n % 2]}

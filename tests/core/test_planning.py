@@ -134,6 +134,9 @@ def test_a_delta_names_the_listed_cases_that_are_not_there(shared_sqlite: Databa
 
     assert "'nobody', 'case-9'" in str(raised.value)
 
+    with pytest.raises(PlanError, match="1 of the listed cases is not in the dataset: 'nobody'"):
+        plan(shared_sqlite, suite(3), listed("case-1", "nobody"))
+
 
 def test_a_delta_since_a_run_takes_what_is_new_or_changed(shared_database: Database) -> None:
     base = plan(shared_database, suite(3))

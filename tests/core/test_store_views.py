@@ -324,7 +324,7 @@ def test_checks_without_a_value_are_grouped_by_reason(shared_database: Database)
     suite = factories.suite(0, dataset={"records": records})
     run = factories.drive(shared_database, suite)
     assert _read(shared_database, unmeasured, run.run_id) == [
-        CheckGroup("match", "unscored", "missing_evidence", 3)
+        CheckGroup("match", "unscored", "missing_evidence", "the case has no target", 3)
     ]
 
 

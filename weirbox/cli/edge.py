@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from weirbox.settings import Settings
 
 DONE, FAILED, MISTAKE, SIGNALLED = 0, 1, 2, 128
 """Exit statuses: done; the run or a service failed; the user's mistake; plus a signal's number."""
+
+ROOMY = 10_000
+"""Characters of a line that no table reaches."""
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -49,6 +53,15 @@ class Screen:
         """Write the JSON, where it was asked for: one line, pure ASCII, the last one."""
         if self._json_into is not None:
             self._json_into.write(json.dumps(value, allow_nan=False) + "\n")
+
+    def print_whole(self, table: Table) -> None:
+        """Print a table that is copied from: no cell is folded or cut, however narrow the
+        terminal is."""
+        from rich.measure import Measurement
+
+        roomy = self.out.options.update(width=ROOMY)
+        table.width = Measurement.get(self.out, roomy, table).maximum
+        self.out.print(table, crop=False)
 
     def tell(self, message: str) -> None:
         """Tell a person something beside the result."""

@@ -53,7 +53,7 @@ def show_list(screen: Screen, settings: Settings, suite: str | None, limit: int)
     with open_runtime(settings) as runtime, runtime.database.read() as connection:
         runs = queries.summaries(connection, suite=suite, limit=limit)
     if runs:
-        screen.out.print(run_list(runs))
+        screen.print_whole(run_list(runs))
     else:
         screen.tell("there is no run" if suite is None else f"suite {suite!r} has no run")
     screen.json([run.to_json() for run in runs])

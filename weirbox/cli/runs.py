@@ -12,6 +12,8 @@ from weirbox.domain.words import Disposition, RunStatus, ScoreState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
     from weirbox.domain.run import RunSummary
 
@@ -22,20 +24,26 @@ EVENT = 200
 """Characters of a timeline's entry that are shown."""
 
 
-def run_list(runs: Sequence[RunSummary]) -> RenderableType:
+def run_list(runs: Sequence[RunSummary]) -> Table:
     """One line per run."""
     rows = [
         (
             run.run_id,
             run.kind,
-            word("finalizing" if run.finalizing else run.status),
-            f"{run.progress.exported}/{run.progress.planned}",
+            _stand(run),
             f"{run.verdicts.passed}/{run.verdicts.passed + run.verdicts.failed}",
             usd(run.cost_usd),
         )
         for run in runs
     ]
-    return grid(("run", "kind", "status", "done", "pass", "cost"), rows, right=3)
+    return grid(("run", "kind", "status", "pass", "cost"), rows, right=2)
+
+
+def _stand(run: RunSummary) -> Text:
+    """A run's status, and how many of its trials are done."""
+    done, planned = run.progress.exported, run.progress.planned
+    status = word("finalizing" if run.finalizing else run.status)
+    return status.append_text(text(f" {planned}" if done == planned else f" {done}/{planned}"))
 
 
 def run_state(run: RunSummary, drivers: Sequence[str]) -> Iterator[RenderableType]:
@@ -99,7 +107,8 @@ def how_it_ended(run: RunSummary, *, shown: bool = False) -> str:
             left = run.progress.planned - run.progress.exported
             return f"{plural(left, 'trial')} left; go on with: {invoked()} resume {run.run_id}"
         case _:
-            return f"the run is {run.status}{f': {run.reason}' if run.reason else ''}"
+            why = f": {run.reason}" if run.reason else ""
+            return f"the run is {run.status}{why}\nplan it again: {invoked()} run SUITE"
 
 
 def _title(run: RunSummary) -> RenderableType:

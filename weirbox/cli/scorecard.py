@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 MESSAGE = 160
-"""Characters of an error message that are shown."""
+"""Characters of a message that are shown."""
 
 
 def scorecard(body: dict[str, Any]) -> Iterator[RenderableType]:
@@ -36,6 +36,15 @@ def scorecard(body: dict[str, Any]) -> Iterator[RenderableType]:
             for e in body["errors"]
         ]
         yield grid(("stage", "error", "message", "trials"), rows, right=1)
+    if body["unmeasured"]:
+        gaps = [
+            (
+                *(gap["name"], word(gap["state"]), gap["reason"]),
+                *(cut(gap["message"], MESSAGE), str(gap["scores"])),
+            )
+            for gap in body["unmeasured"]
+        ]
+        yield grid(("why not measured", "state", "reason", "message", "scores"), gaps, right=1)
 
 
 def _headline(body: dict[str, Any]) -> RenderableType:
@@ -63,10 +72,19 @@ def _facts(body: dict[str, Any]) -> Iterator[tuple[str, object]]:
         calls = plural(cost["calls"], "judge call")
         yield "cost", f"{usd(cost['usd'], cost['unpriced_calls'])} for {calls}"
     if body["seconds"]:
-        listed = (f"{name} {span(s['median'])}" for name, s in body["seconds"].items())
-        yield "median time", ", ".join(listed)
+        yield "median time", _medians(body["seconds"])
     for sink, counts in body["exports"].items():
         yield "exports", f"{sink}: {', '.join(f'{n} {status}' for status, n in counts.items())}"
+
+
+def _medians(seconds: dict[str, Any]) -> str:
+    """Median times; computing is left out where it is all there is to executing."""
+    medians = {name: summary["median"] for name, summary in seconds.items()}
+    if {"compute", "execute"} <= set(medians):
+        compute, execute = (f"{medians[name]:.2g}" for name in ("compute", "execute"))
+        if compute == execute:
+            del medians["compute"]
+    return ", ".join(f"{name} {span(median)}" for name, median in medians.items())
 
 
 def _tiers(cost: dict[str, Any]) -> Iterator[RenderableType]:
@@ -79,7 +97,8 @@ def _tiers(cost: dict[str, Any]) -> Iterator[RenderableType]:
             )
             for tier in cost["by_tier_and_model"]
         ]
-        yield grid(("tier", "model", "calls", "cached", "failed", "cost"), rows, right=4)
+        heads = ("tier", "model", "calls", "replayed\nor reused", "failed", "cost")
+        yield grid(heads, rows, right=4)
 
 
 def _categories(

@@ -143,7 +143,7 @@ class ReferenceGrader(CodeGrader[Spec]):
         """Compare; without targets or without an answer there is nothing to compare."""
         targets = self.targets(case)
         if not targets:
-            return [self.unscored(Reason.MISSING_EVIDENCE, f"case {case.id!r} has no target")]
+            return [self.unscored(Reason.MISSING_EVIDENCE, "the case has no target")]
         if observation.output is None:
             return [self._without_answer(observation)]
         return [await self.compare(observation.output, targets)]

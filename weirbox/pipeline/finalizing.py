@@ -120,6 +120,7 @@ def _scorecard(connection: Connection, run_id: str) -> dict[str, Any]:
         "seconds": _durations(connection, run_id),
         "categories": aggregates.categories(connection, run_id),
         "errors": aggregates.errors(connection, run_id),
+        "unmeasured": aggregates.unmeasured(connection, run_id),
         "exports": aggregates.exports(connection, run_id),
     }
 

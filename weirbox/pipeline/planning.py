@@ -140,7 +140,8 @@ def _listed(cases: Iterable[Case], wanted: tuple[str, ...]) -> Iterator[Case]:
             yield case
     if missing:
         names = ", ".join(repr(name) for name in islice(missing, 5))
-        raise PlanError(f"{len(missing)} of the listed cases are not in the dataset: {names}")
+        are = "is" if len(missing) == 1 else "are"
+        raise PlanError(f"{len(missing)} of the listed cases {are} not in the dataset: {names}")
 
 
 # --- writing --------------------------------------------------------------------

@@ -42,6 +42,12 @@ def scorecard_markdown(body: dict[str, Any], *, url: str | None = None) -> str:
         [e["stage"], e["kind"], inert(e["message"]), str(e["trials"])] for e in body["errors"]
     ]
     lines += ["", *_table(("stage", "error", "message", "trials"), errors)] if errors else []
+    gaps = [
+        [inert(gap["name"]), gap["state"], gap["reason"], inert(gap["message"]), str(gap["scores"])]
+        for gap in body["unmeasured"]
+    ]
+    heads = ("why not measured", "state", "reason", "message", "scores")
+    lines += ["", *_table(heads, gaps)] if gaps else []
     lines += ["", f"[Open in the dashboard]({url})"] if url else []
     return "\n".join(lines) + "\n"
 

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select, update
+from sqlalchemy import Connection, and_, case, func, select, update
 
-from weirbox.store.base import CALL, EXPORT, METRIC, RUN, SCORE, SCORECARD, TRIAL, add
+from weirbox.domain.words import ScoreState
+from weirbox.store.base import (
+    CALL,
+    EXPORT,
+    METRIC,
+    RUN,
+    SCORE,
+    SCORE_TEXT,
+    SCORECARD,
+    TRIAL,
+    add,
+)
 from weirbox.store.rows import column_value
 from weirbox.store.types import to_usd, utc_now
 
-ERRORS_SHOWN = 20
-"""Groups of errors that a scorecard lists, the largest first."""
+GROUPS_LISTED = 20
+"""Groups of errors, and of scores without a value, that a scorecard lists, the largest first."""
 
 MESSAGE_SHOWN = 300
-"""Characters of an error message that tell one group of errors from another."""
+"""Characters of a message that tell one group from another."""
 
 
 def grouped_scores(connection: Connection, run_id: str) -> Iterator[tuple[str, Any]]:
@@ -103,12 +114,44 @@ def errors(connection: Connection, run_id: str) -> list[dict[str, Any]]:
         .where(TRIAL.c.run_id == run_id, TRIAL.c.error_kind.is_not(None))
         .group_by(TRIAL.c.error_stage, TRIAL.c.error_kind, message)
         .order_by(func.count().desc(), message)
-        .limit(ERRORS_SHOWN)
+        .limit(GROUPS_LISTED)
     )
     return [
         {"stage": row.error_stage, "kind": row.error_kind, "message": row.message, "trials": row.n}
         for row in connection.execute(statement)
     ]
+
+
+def unmeasured(
+    connection: Connection,
+    run_id: str,
+    *,
+    states: Sequence[ScoreState] = (ScoreState.ERRORED, ScoreState.UNSCORED),
+    limit: int = GROUPS_LISTED,
+) -> list[dict[str, Any]]:
+    """The most frequent scores without a value, by check, state, reason and message."""
+    reason = func.coalesce(SCORE.c.reason, "")
+    message = func.substr(func.coalesce(SCORE_TEXT.c.rationale, ""), 1, MESSAGE_SHOWN)
+    of_score = and_(
+        SCORE_TEXT.c.run_id == SCORE.c.run_id,
+        SCORE_TEXT.c.seq == SCORE.c.seq,
+        SCORE_TEXT.c.name == SCORE.c.name,
+    )
+    statement = (
+        select(
+            SCORE.c.name,
+            SCORE.c.state,
+            reason.label("reason"),
+            message.label("message"),
+            func.count().label("scores"),
+        )
+        .select_from(SCORE.outerjoin(SCORE_TEXT, of_score))
+        .where(SCORE.c.run_id == run_id, SCORE.c.state.in_(states))
+        .group_by(SCORE.c.name, SCORE.c.state, reason, message)
+        .order_by(func.count().desc(), SCORE.c.name, SCORE.c.state, reason, message)
+        .limit(limit)
+    )
+    return [dict(row) for row in connection.execute(statement).mappings()]
 
 
 def exports(connection: Connection, run_id: str) -> dict[str, dict[str, int]]:

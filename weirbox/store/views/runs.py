@@ -131,28 +131,24 @@ def error_groups(connection: Connection, run_id: str) -> list[ErrorGroup]:
 
 @dataclass(frozen=True)
 class CheckGroup:
-    """Scores of one check in one state, for one reason."""
+    """Scores of one check in one state, for one reason.
 
-    check: str
+    Attributes:
+        message: The beginning of what was said about it.
+    """
+
+    name: str
     state: str
     reason: str
+    message: str
     scores: int
 
 
 def unmeasured(connection: Connection, run_id: str) -> list[CheckGroup]:
     """Checks without a value: unscored, errored or skipped, the most frequent first."""
-    count = func.count()
-    statement = (
-        select(SCORE.c.name, SCORE.c.state, func.coalesce(SCORE.c.reason, ""), count)
-        .where(
-            SCORE.c.run_id == run_id,
-            SCORE.c.state.in_((ScoreState.UNSCORED, ScoreState.ERRORED, ScoreState.SKIPPED)),
-        )
-        .group_by(SCORE.c.name, SCORE.c.state, SCORE.c.reason)
-        .order_by(count.desc(), SCORE.c.name)
-        .limit(GROUPS_SHOWN)
-    )
-    return [CheckGroup(*row) for row in connection.execute(statement)]
+    states = (ScoreState.UNSCORED, ScoreState.ERRORED, ScoreState.SKIPPED)
+    groups = aggregates.unmeasured(connection, run_id, states=states, limit=GROUPS_SHOWN)
+    return [CheckGroup(**group) for group in groups]
 
 
 @dataclass(frozen=True)
