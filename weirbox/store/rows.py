@@ -139,12 +139,7 @@ def value_columns(value: Any) -> dict[str, Any]:
     if isinstance(value, int):
         return {"value_kind": "int", "value_number": _as_float(value), "value_text": str(value)}
     if isinstance(value, float):
-        finite = math.isfinite(value)  # SQLite keeps a NaN as NULL
-        return {
-            "value_kind": "float",
-            "value_number": value if finite else None,
-            "value_text": None if finite else str(value),
-        }
+        return {"value_kind": "float", "value_number": value, "value_text": None}
     return {"value_kind": "text", "value_number": None, "value_text": str(value)}
 
 
@@ -158,7 +153,7 @@ def column_value(kind: str | None, number: float | None, text: str | None) -> An
         case "int":
             return int(text or 0)
         case "float":
-            return float(text or "nan") if number is None else number
+            return math.nan if number is None else number  # SQLite keeps a NaN as NULL
         case _:
             return text or ""
 
