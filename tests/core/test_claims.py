@@ -99,11 +99,12 @@ def test_many_that_claim_at_once_share_no_trial(shared_database: Database) -> No
 def test_a_claim_in_progress_is_passed_over_rather_than_waited_for(database: Database) -> None:
     run_id = plan(database, suite(5))
 
-    with database.write() as connection:
-        connection.execute(text("SET statement_timeout = 5000"))
-        token = claims.open_claim(connection, run_id, driver="a", lease_s=LONG)
-        first = claims.claim_trials(connection, run_id, token, 2)
-        _, second = claim(database, run_id)
+    tokens = [claim(database, run_id, 0)[0] for _ in range(2)]
+
+    with database.write() as one, database.write() as other:
+        other.execute(text("SET LOCAL lock_timeout = '5s'"))  # rather than wait for ever
+        first = claims.claim_trials(one, run_id, tokens[0], 2)
+        second = claims.claim_trials(other, run_id, tokens[1], 5)
 
     assert [ticket.seq for ticket in first] == [0, 1]
     assert [ticket.seq for ticket in second] == [2, 3, 4]
