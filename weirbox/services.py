@@ -60,12 +60,17 @@ CHOSEN_HERE = "WEIRBOX_LOCAL_PREFECT_API_URL"
 
 @dataclass(frozen=True)
 class Service:
-    """A running local server."""
+    """A running local server.
+
+    Attributes:
+        store: What tells the database it works on from others; empty where it needs none.
+    """
 
     name: str
     pid: int
     start: str
     url: str
+    store: str = ""
 
     @property
     def alive(self) -> bool:
@@ -97,12 +102,23 @@ class Services:
         """Where a service writes what it prints."""
         return self._folder / f"{name}.log"
 
-    def start(self, name: str, argv: Sequence[str], *, url: str, env: Mapping[str, str]) -> Service:
-        """Start a detached process, unless one of that name runs."""
+    def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        url: str,
+        env: Mapping[str, str],
+        store: str = "",
+    ) -> Service:
+        """Start a detached process, unless one of that name runs on that store; one that
+        runs on another is ended first."""
         with self._locked():
             found = self.get(name)
-            if found is not None:
+            if found is not None and found.store == store:
                 return found
+            if found is not None:
+                _end_group(found)
             with self.log(name).open("ab") as out:
                 process = subprocess.Popen(
                     list(argv),
@@ -113,7 +129,7 @@ class Services:
                     cwd=self._folder,
                     start_new_session=True,
                 )
-            service = Service(name, process.pid, process_start(process.pid), url)
+            service = Service(name, process.pid, process_start(process.pid), url, store)
             _replace(self._state(name), json.dumps(asdict(service)))
             return service
 

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +20,13 @@ from sqlalchemy import insert, update
 
 from weirbox import cli
 from weirbox.cli.edge import plain
+from weirbox.cli.stack import store_key, to_start
 from weirbox.cli.starter import STARTER
 from weirbox.domain.score import Score
 from weirbox.domain.words import RunStatus
 from weirbox.result_files import write_csv
+from weirbox.services import Service, Services
+from weirbox.settings import Settings
 from weirbox.store import queries
 from weirbox.store.base import RUN, SCORE, SCORECARD
 from weirbox.store.engine import Database, open_database
@@ -215,6 +218,51 @@ def test_run_prints_the_scorecard_and_how_to_open_the_dashboard(weirbox: Cli, su
 
     assert "66.7 % pass (2 of 3" in ended.out
     assert "dashboard: weirbox up" in ended.err
+
+
+@pytest.fixture
+def dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    """A running service that says it is the dashboard of the database at home."""
+    settings = Settings(home=tmp_path / "home")
+    services = Services(settings.home)
+    argv = [sys.executable, "-c", "import time; time.sleep(600)"]
+    yield services.start("dashboard", argv, url="http://here", env={}, store=store_key(settings))
+    services.stop("dashboard")
+
+
+def test_a_run_links_to_a_dashboard_that_shows_its_database_only(
+    weirbox: Cli, suite: Path, dashboard: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    at_home = weirbox("run", suite, "--engine", "direct")
+    monkeypatch.setenv("WEIRBOX_DATABASE_URL", "sqlite:///other.db")
+    elsewhere = weirbox("run", suite, "--engine", "direct")
+    monkeypatch.setenv("WEIRBOX_DATABASE_URL", "sqlite:///home/weirbox.db")
+    by_its_name = weirbox("run", suite, "--engine", "direct")
+
+    assert "dashboard: http://here/run?run=small-" in at_home.err
+    assert "dashboard: weirbox up\n" in elsewhere.err
+    assert "dashboard: http://here/run?run=small-" in by_its_name.err
+
+
+def test_up_starts_what_does_not_run_on_the_database_in_use(
+    weirbox: Cli, dashboard: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Settings(home=tmp_path / "home")
+    other = Settings(home=home.home, database_url="sqlite:///other.db")
+
+    assert to_start(home) == ["prefect", "runner"]
+    assert to_start(other) == ["prefect", "dashboard", "runner"]
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    assert to_start(home) == ["runner"]
+
+
+def test_what_tells_databases_apart_has_no_password(tmp_path: Path) -> None:
+    keys = [
+        store_key(Settings(home=tmp_path, database_url=f"postgresql://me:{word}@db/{name}"))
+        for word, name in [("one", "a"), ("two", "a"), ("one", "b")]
+    ]
+
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_a_run_that_cannot_start_is_failed_and_told_once(

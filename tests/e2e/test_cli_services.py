@@ -72,7 +72,7 @@ def test_services_come_up_once_carry_runs_and_go_down(weirbox: Weirbox) -> None:
     assert set(services) == {"prefect", "dashboard", "runner"}
     assert all(service["url"] in shown for service in services.values())
     assert all(service["url"].startswith("http://127.0.0.1:") for service in services.values())
-    weirbox("up")
+    assert "running already: prefect, dashboard, runner" in weirbox("up").stderr
     assert weirbox.services() == services
 
     run = weirbox.json("run", "suite.yaml")

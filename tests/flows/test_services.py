@@ -56,6 +56,18 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Mon
     refresh_global_settings_context()
 
 
+def test_a_service_that_works_on_another_store_is_replaced(services: Services) -> None:
+    one, same, other = (
+        services.start("sleeper", SLEEPER, url="http://here", env={}, store=store)
+        for store in ("one", "one", "other")
+    )
+
+    assert one == same
+    assert not one.alive
+    assert services.get("sleeper") == other
+    assert other.store == "other"
+
+
 def started(services: Services, *argv: str) -> Service:
     """A service that runs a command."""
     return services.start("one", argv or SLEEPER, url="http://127.0.0.1:1", env={})

@@ -214,11 +214,17 @@ def doctor(
 @app.command()
 def up() -> None:
     """Start Prefect server, dashboard and runner on this machine, and wait until they answer."""
-    from weirbox.cli.stack import service_table, start_all
+    from weirbox.cli.stack import service_table, start_all, to_start
 
+    settings = load_settings()
     with screen() as to:
-        to.tell("starting; this takes up to half a minute the first time")
-        to.out.print(service_table(start_all(load_settings())))
+        missing = to_start(settings)
+        if missing:
+            to.tell(f"starting {', '.join(missing)}; this takes up to half a minute")
+        started = start_all(settings)
+        if not missing:
+            to.tell(f"running already: {', '.join(service.name for service in started)}")
+        to.out.print(service_table(started))
 
 
 @app.command()

@@ -188,12 +188,13 @@ def show_end(screen: Screen, runtime: Runtime, run_id: str, *, came: int | None 
 
 
 def dashboard_link(settings: Settings, run_id: str) -> str:
-    """Where the dashboard shows a run, or how to start it."""
+    """Where the dashboard shows a run, or how to start one that does."""
+    from weirbox.cli.stack import store_key
     from weirbox.services import Services
 
     if "dashboard_url" in settings.model_fields_set:
         return run_url(settings, run_id)
     running = Services(settings.home).get("dashboard")
-    if running is None:
+    if running is None or running.store != store_key(settings):
         return f"{invoked()} up"
     return run_url(settings.model_copy(update={"dashboard_url": running.url}), run_id)

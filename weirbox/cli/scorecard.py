@@ -36,7 +36,7 @@ def scorecard(body: dict[str, Any]) -> Iterator[RenderableType]:
             for e in body["errors"]
         ]
         yield grid(("stage", "error", "message", "trials"), rows, right=1)
-    if body["unmeasured"]:
+    if body.get("unmeasured"):  # scorecards of before do not have it
         gaps = [
             (
                 *(gap["name"], word(gap["state"]), gap["reason"]),

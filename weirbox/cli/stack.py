@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import sys
@@ -10,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 
 from weirbox.cli.wording import grid, word
 from weirbox.errors import ServiceError
@@ -40,14 +41,14 @@ WHAT = {
 def start_all(settings: Settings) -> list[Service]:
     """Start what does not run, all at once, and wait until everything answers.
 
-    Safe to run twice: what runs stays. With a Prefect server of the user's own, none is
-    started.
+    Safe to run twice: what runs stays, unless it works on another database. With a Prefect
+    server of the user's own, none is started.
 
     Raises:
         ServiceError: When one does not come up, with the end of its log.
     """
     services = Services(settings.home)
-    env = _environment(settings)
+    env, store = _environment(settings), store_key(settings)
     started = []
     api_url = configured_api_url()
     if api_url is None:
@@ -58,15 +59,32 @@ def start_all(settings: Settings) -> list[Service]:
         api_url = f"{server.url}/api"
         env["PREFECT_HOME"] = str(services.prefect_home)
     env["PREFECT_API_URL"] = api_url
-    dashboard = _start_dashboard(services, env)
+    dashboard = _start_dashboard(services, env, store)
     started.append(dashboard)
     env["WEIRBOX_DASHBOARD_URL"] = os.environ.get("WEIRBOX_DASHBOARD_URL") or dashboard.url
     if started[0].name == "prefect":
         services.wait(started[0], HEALTH["prefect"])
-    started.append(_start_runner(services, env))
+    started.append(_start_runner(services, env, store))
     for service in started[-2:]:
         services.wait(service, HEALTH[service.name], seconds=ANSWER_S)
     return started
+
+
+def to_start(settings: Settings) -> list[str]:
+    """The services that `start_all` has to start: those that do not run, or not on the
+    database in use."""
+    services, store = Services(settings.home), store_key(settings)
+    stores = {service.name: service.store for service in services.running()}
+    missing = [name for name in ("dashboard", "runner") if stores.get(name) != store]
+    if configured_api_url() is None and "prefect" not in stores:
+        missing = ["prefect", *(name for name in missing if name != "runner"), "runner"]
+    return missing
+
+
+def store_key(settings: Settings) -> str:
+    """What tells the database in use from others, without its password or place."""
+    shown = _store_url(settings).render_as_string(hide_password=True)
+    return hashlib.sha256(shown.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
 def stop_all(settings: Settings) -> list[Service]:
@@ -89,13 +107,14 @@ def service_table(services: Sequence[Service]) -> RenderableType:
     return grid(("service", "", "address", ""), rows)
 
 
-def _start_dashboard(services: Services, env: dict[str, str]) -> Service:
+def _start_dashboard(services: Services, env: dict[str, str], store: str) -> Service:
     entry = _dashboard_entry()
     port = DASHBOARD_PORT if _is_free(DASHBOARD_PORT) else free_port()
     argv = [sys.executable, "-m", "streamlit", "run", str(entry)]
     argv += ["--server.address", "127.0.0.1", "--server.port", str(port)]
     argv += ["--server.headless", "true", "--browser.gatherUsageStats", "false"]
-    return services.start("dashboard", argv, url=f"http://127.0.0.1:{port}", env=env)
+    url = f"http://127.0.0.1:{port}"
+    return services.start("dashboard", argv, url=url, env=env, store=store)
 
 
 def _dashboard_entry() -> Path:
@@ -108,24 +127,30 @@ def _dashboard_entry() -> Path:
     raise ServiceError("the dashboard is not installed: there is no dashboard/app.py")
 
 
-def _start_runner(services: Services, env: dict[str, str]) -> Service:
+def _start_runner(services: Services, env: dict[str, str], store: str) -> Service:
     port = free_port()
     argv = [sys.executable, "-m", "deployments.serve", "--port", str(port)]
-    return services.start("runner", argv, url=f"http://127.0.0.1:{port}", env=env)
+    url = f"http://127.0.0.1:{port}"
+    return services.start("runner", argv, url=url, env=env, store=store)
 
 
 def _environment(settings: Settings) -> dict[str, str]:
     """The settings for services, which start in another folder: without relative paths."""
     env = {"WEIRBOX_HOME": str(settings.home.expanduser().absolute())}
-    url = make_url(settings.store_url)
-    if url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
-        url = url.set(database=str(Path(str(url.database)).absolute()))
-    env["WEIRBOX_DATABASE_URL"] = url.render_as_string(hide_password=False)
+    env["WEIRBOX_DATABASE_URL"] = _store_url(settings).render_as_string(hide_password=False)
     for name in ("secrets_dir", "prompts_dir"):
         folder: Path | None = getattr(settings, name)
         if folder is not None:
             env[f"WEIRBOX_{name.upper()}"] = str(folder.expanduser().absolute())
     return env
+
+
+def _store_url(settings: Settings) -> URL:
+    """The database in use, without a relative path."""
+    url = make_url(settings.store_url)
+    if url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
+        url = url.set(database=str(Path(str(url.database)).absolute()))
+    return url
 
 
 def _is_free(port: int) -> bool:

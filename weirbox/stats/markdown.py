@@ -44,7 +44,7 @@ def scorecard_markdown(body: dict[str, Any], *, url: str | None = None) -> str:
     lines += ["", *_table(("stage", "error", "message", "trials"), errors)] if errors else []
     gaps = [
         [inert(gap["name"]), gap["state"], gap["reason"], inert(gap["message"]), str(gap["scores"])]
-        for gap in body["unmeasured"]
+        for gap in body.get("unmeasured", ())
     ]
     heads = ("why not measured", "state", "reason", "message", "scores")
     lines += ["", *_table(heads, gaps)] if gaps else []
