@@ -125,8 +125,7 @@ def test_trials_in_memory_do_not_grow_with_the_plan(shared_sqlite: Database) -> 
 
     assert run.progress.scored == 400
     assert len(seen) == 20
-    held = 2 * 4 + 2 * driver_module.PREFETCH
-    assert max(seen) <= held + driver_module.PREFETCH
+    assert max(seen) <= 2 * 4 + 3 * driver_module.PREFETCH
 
 
 # --- packets -----------------------------------------------------------------------

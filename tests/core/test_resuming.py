@@ -12,6 +12,7 @@ from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from sqlalchemy import select, text, update
 
@@ -27,12 +28,14 @@ from tests.factories import (
     summary,
     trials,
 )
-from tests.fakes import SINK, Harness, Watched, limits, passing
+from tests.fakes import SINK, Harness, Watched, limits, number, passing
 from tests.processes import go, outputs, started
 from tests.results import executed, write
+from weirbox import harnesses as harness_family
 from weirbox.domain.seams import ExecResult, ExportOutcome, Handle, TrialExport
 from weirbox.domain.spec import ComputeSpec, Suite
 from weirbox.domain.words import RunStatus, TrialStage
+from weirbox.pipeline import driver
 from weirbox.pipeline.identity import is_dead, process_start, this_driver
 from weirbox.pipeline.running import complete_if_done, reap_dead
 from weirbox.store import claims
@@ -275,3 +278,35 @@ def test_a_run_is_complete_when_every_trial_is_done_and_not_before(database: Dat
     run = summary(database, run_id)
     assert run.completed_at is not None
     assert run.completed_at - run.created_at > timedelta(0)
+
+
+def test_drivers_share_a_few_slow_trials_rather_than_one_taking_them_all(
+    shared_database: Database,
+) -> None:
+    run_id = plan(shared_database, suite(12, concurrency=limits(2, 2)))
+    harnesses = [Harness(delay_s=0.3), Harness(delay_s=0.3)]
+    given = iter(harnesses)
+
+    async def both() -> None:
+        with patch.object(harness_family, "build", lambda *a, **options: next(given)):
+            await asyncio.gather(*(driving(shared_database, run_id) for _ in harnesses))
+
+    asyncio.run(both())
+
+    assert summary(shared_database, run_id).progress.scored == 12
+    assert min(len(harness.runs) for harness in harnesses) >= 4
+
+
+def test_a_driver_at_a_slow_trial_takes_up_what_another_gives_back_meanwhile(
+    sqlite: Database,
+) -> None:
+    run_id = plan(sqlite, suite(4, concurrency=limits(2, 2)))
+    claim(sqlite, run_id, 3, lease_s=0.3)
+    harness = Harness(delay_of=lambda case: 1.5 if number(case) == 3 else 0.0)
+
+    with patch.object(driver, "LOOK_AGAIN_S", 0.1):
+        run = go_on(sqlite, run_id, fakes=Fakes(harness=harness))
+
+    *others, slow = trials(sqlite, run_id)
+    assert (run.status, set(harness.runs.values())) == (RunStatus.COMPLETED, {1})
+    assert max(row.judged_at for row in others) < slow.executed_at

@@ -19,23 +19,30 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
+from math import ceil
 from typing import Any
 
 from weirbox.domain.words import Stage, TrialStage
 from weirbox.pipeline import live
-from weirbox.pipeline.identity import this_driver
+from weirbox.pipeline.claiming import Claim
 from weirbox.pipeline.kit import Kit
 from weirbox.pipeline.lease import Lease
 from weirbox.pipeline.packets import OpenPacket, Packet, Receipt, StageRunner, make_packet
 from weirbox.pipeline.stages import Item, Stages, is_being_cancelled
 from weirbox.pipeline.window import STARTING, StageQueue
-from weirbox.store import claims, queries
-from weirbox.store.engine import Connection, Database, is_trouble
-from weirbox.store.rows import StageResult, Ticket, unpack_case
+from weirbox.store.engine import Database, is_trouble
+from weirbox.store.rows import StageResult
 from weirbox.store.writer import Writer
 
+AHEAD_S = 1.0
+"""How much work, in seconds, waits for a slot, so that a free slot never waits for a claim.
+What waits here is kept from other drivers, so slow trials are claimed almost one by one."""
+
 PREFETCH = 64
-"""Trials claimed beyond the window, so that a free slot never waits for a claim."""
+"""The most trials that wait for a slot, however short they are."""
+
+LOOK_AGAIN_S = 5.0
+"""How soon a driver that still works looks for trials that others have given back."""
 
 MOST_CLAIMED = 1000
 """Trials claimed at a time: bounds the parameters of one statement."""
@@ -84,6 +91,7 @@ class Driver:
         }
         self._in_window = 0
         self._held = 0
+        self._waiting = 0
         self._open: dict[str, OpenPacket] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -97,18 +105,18 @@ class Driver:
     async def drive(self) -> End:
         """Work until nothing is claimable, or until told to stop."""
         self._loop = asyncio.get_running_loop()
-        self._token = await asyncio.to_thread(self._open_claim)
+        self._claim = await asyncio.to_thread(self._begin)
         self._writer = Writer(self._database)
         self._stages = Stages(self._database, self._writer, self._kit)
         lease = Lease(
             self._database,
             self._kit.run_id,
-            self._token,
+            self._claim.token,
             lease_s=self._lease_s,
             lost=lambda: self._stop_soon(End.CLAIM_LOST),
             ended=lambda status: self._stop_soon(End.RUN_ENDED),
         )
-        live.enter(self._token, self)
+        live.enter(self._claim.token, self)
         lease.start()
         try:
             await self._drive()
@@ -139,9 +147,9 @@ class Driver:
                 await self._wind_down()
                 return
             self._dispatch()
-            if self._wants_more():
+            if most := self._wanted():
                 self._claiming = True
-                self._spawn(self._claim_more())
+                self._spawn(self._claim_more(most))
             elif self._exhausted and self._held == 0:
                 if not self._tasks:
                     return
@@ -175,6 +183,8 @@ class Driver:
             return False
         items = queue.take(min(most, queue.packet_size if shared is None else shared.room))
         for item in items:
+            self._waiting -= not item.started
+            item.started = True
             self._enter_window(queue.stage, item)
         if shared is None:
             self._open_packet(queue, items)
@@ -185,7 +195,9 @@ class Driver:
 
     def _open_packet(self, queue: StageQueue, items: list[Item]) -> None:
         size = queue.packet_size
-        packet = make_packet(self._kit.run_id, self._token, queue.stage, items, shared=size > 1)
+        packet = make_packet(
+            self._kit.run_id, self._claim.token, queue.stage, items, shared=size > 1
+        )
         self._open[packet.key] = OpenPacket(
             packet,
             items,
@@ -292,19 +304,28 @@ class Driver:
 
     # --- claiming ---------------------------------------------------------------
 
-    def _wants_more(self) -> bool:
+    def _begin(self) -> Claim:
+        return Claim.begin(self._database, self._kit.run_id, lease_s=self._lease_s)
+
+    def _wanted(self) -> int:
+        """How many trials to claim now: for the slots that are free, and `AHEAD_S` of work."""
         if self._claiming or self._exhausted or self._held >= self._most_held:
-            return False
-        return len(self._queues[Stage.EXECUTE].ready) < max(PREFETCH, self._kit.window) // 2
+            return 0
+        execute = self._queues[Stage.EXECUTE]
+        free = max(0, min(execute.free, self._kit.window - self._in_window))
+        paces = [pace for queue in self._queues.values() if (pace := queue.pace) is not None]
+        ahead = execute.limit if execute.pace is None else ceil(AHEAD_S * min(paces))
+        most = min(free + min(ahead, PREFETCH), MOST_CLAIMED)
+        missing = most - self._waiting
+        return missing if missing > most // 2 else 0
 
     @property
     def _most_held(self) -> int:
         return 2 * self._kit.window + 2 * PREFETCH
 
-    async def _claim_more(self) -> None:
+    async def _claim_more(self, most: int) -> None:
         try:
-            most = min(max(PREFETCH, self._kit.window), MOST_CLAIMED)
-            items = await asyncio.to_thread(self._claim, most)
+            items = await asyncio.to_thread(self._claim.take, most)
         except Exception as error:  # noqa: BLE001 - raised by `drive`
             self._fail(error)
             return
@@ -312,32 +333,16 @@ class Driver:
             self._claiming = False
             self._wake.set()
         self._exhausted = not items
+        if self._exhausted:
+            self._loop.call_later(LOOK_AGAIN_S, self._look_again)
         self._held += len(items)
+        self._waiting += len(items)
         for item in items:
             self._queues[Stage(item.ticket.stage.value)].ready.append(item)
 
-    def _claim(self, most: int) -> list[Item]:
-        def claim(connection: Connection) -> list[Ticket]:
-            claims.reap_expired(connection, self._kit.run_id)
-            return claims.claim_trials(connection, self._kit.run_id, self._token, most)
-
-        tickets = self._database.persist(claim)
-        with self._database.read() as connection:
-            bodies = queries.payloads(connection, [ticket.case_digest for ticket in tickets])
-        return [
-            Item(
-                ticket=ticket,
-                case=unpack_case(bodies[ticket.case_digest]),
-                resumed=ticket.stage is not TrialStage.EXECUTE,
-            )
-            for ticket in tickets
-        ]
-
-    def _open_claim(self) -> int:
-        run_id, lease_s = self._kit.run_id, self._lease_s
-        return self._database.persist(
-            partial(claims.open_claim, run_id=run_id, driver=this_driver(), lease_s=lease_s)
-        )
+    def _look_again(self) -> None:
+        self._exhausted = False
+        self._wake.set()
 
     # --- the end ----------------------------------------------------------------
 
@@ -362,13 +367,13 @@ class Driver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        live.leave(self._token)
+        live.leave(self._claim.token)
         await asyncio.to_thread(self._give_back, lease)
 
     def _give_back(self, lease: Lease) -> None:
         lease.stop()
         self._writer.close()
-        self._database.persist(partial(claims.release_claim, token=self._token))
+        self._claim.give_back()
 
     def _fail(self, error: BaseException) -> None:
         self._fault = self._fault or error

@@ -43,6 +43,7 @@ class Item:
     judged_at: datetime | None = None
     cost_usd: float | None = None
     in_window: bool = False
+    started: bool = False
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,11 @@ class StageQueue:
             return 1
         return max(1, min(MOST, int(PACKET_S / max(self._typical, 1e-6))))
 
+    @property
+    def pace(self) -> float | None:
+        """Trials per second with all slots in use; None while nothing is known."""
+        return None if self._typical is None else self.limit / max(self._typical, 1e-6)
+
     def take(self, most: int) -> list[Item]:
         """The next `most` trials; their slots are taken."""
         items = [self.ready.popleft() for _ in range(most)]
