@@ -81,7 +81,7 @@ def executions(folder: Path) -> list[list[str]]:
 def test_two_processes_drive_one_run_and_execute_each_trial_once(
     database: Database, tmp_path: Path
 ) -> None:
-    run_id = plan(database, logging_suite(tmp_path, 160))
+    run_id = plan(database, logging_suite(tmp_path, 100))
     command = ("-m", "tests.core.worker", database.url, run_id)
 
     with started(command, command) as processes:
@@ -89,9 +89,9 @@ def test_two_processes_drive_one_run_and_execute_each_trial_once(
 
     assert printed == ["completed\n"] * 2
     run = summary(database, run_id)
-    assert (run.status, run.progress.scored) == (RunStatus.COMPLETED, 160)
+    assert (run.status, run.progress.scored) == (RunStatus.COMPLETED, 100)
     log = executions(tmp_path)
-    assert Counter(case for _, case in log) == {f"case-{n}": 1 for n in range(160)}
+    assert Counter(case for _, case in log) == {f"case-{n}": 1 for n in range(100)}
     assert len({process for process, _ in log}) == 2
     assert run.finalized_at is not None
 
