@@ -151,7 +151,7 @@ class Services:
             port = int(kept.read_text())
         except (OSError, ValueError):
             port = 0
-        if not _is_free(port):
+        if not is_free(port):
             port = free_port()
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _replace(kept, str(port))
@@ -255,7 +255,7 @@ def prepare_client(services: Services) -> Service | None:
     return server
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
     """Whether a service may listen on a port of loopback."""
     if not 1024 <= port <= 65535:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 import json
 import subprocess
 import sys
@@ -96,7 +97,9 @@ class TestCommand:
         assert found.output == " return {{ case.id }}"
 
     async def test_the_target_is_not_shown_to_the_system_under_test(self, drive: Any) -> None:
-        with pytest.raises(ValidationError, match=r"names '\{\{ case\.target \}\}'; known: case\.id"):
+        with pytest.raises(
+            ValidationError, match=r"names '\{\{ case\.target \}\}'; known: case\.id"
+        ):
             await drive(["echo", "{{ case.target }}"])
 
     async def test_a_field_that_the_case_does_not_have_is_named(self, drive: Any) -> None:
@@ -291,7 +294,8 @@ class Service(BaseHTTPRequestHandler):
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        with suppress(BrokenPipeError):
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         return

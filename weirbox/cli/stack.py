@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import make_url
 
 from weirbox.cli.wording import grid, word
 from weirbox.errors import ServiceError
-from weirbox.services import Service, Services, configured_api_url, free_port
+from weirbox.services import Service, Services, configured_api_url, free_port, is_free
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -83,7 +82,7 @@ def to_start(settings: Settings) -> list[str]:
 
 def store_key(settings: Settings) -> str:
     """What tells the database in use from others, without its password or place."""
-    shown = _store_url(settings).render_as_string(hide_password=True)
+    shown = make_url(_store_url(settings)).render_as_string(hide_password=True)
     return hashlib.sha256(shown.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
@@ -109,7 +108,7 @@ def service_table(services: Sequence[Service]) -> RenderableType:
 
 def _start_dashboard(services: Services, env: dict[str, str], store: str) -> Service:
     entry = _dashboard_entry()
-    port = DASHBOARD_PORT if _is_free(DASHBOARD_PORT) else free_port()
+    port = DASHBOARD_PORT if is_free(DASHBOARD_PORT) else free_port()
     argv = [sys.executable, "-m", "streamlit", "run", str(entry)]
     argv += ["--server.address", "127.0.0.1", "--server.port", str(port)]
     argv += ["--server.headless", "true", "--browser.gatherUsageStats", "false"]
@@ -137,7 +136,7 @@ def _start_runner(services: Services, env: dict[str, str], store: str) -> Servic
 def _environment(settings: Settings) -> dict[str, str]:
     """The settings for services, which start in another folder: without relative paths."""
     env = {"WEIRBOX_HOME": str(settings.home.expanduser().absolute())}
-    env["WEIRBOX_DATABASE_URL"] = _store_url(settings).render_as_string(hide_password=False)
+    env["WEIRBOX_DATABASE_URL"] = _store_url(settings)
     for name in ("secrets_dir", "prompts_dir"):
         folder: Path | None = getattr(settings, name)
         if folder is not None:
@@ -145,19 +144,9 @@ def _environment(settings: Settings) -> dict[str, str]:
     return env
 
 
-def _store_url(settings: Settings) -> URL:
-    """The database in use, without a relative path."""
+def _store_url(settings: Settings) -> str:
+    """The database in use, password included, without a relative path."""
     url = make_url(settings.store_url)
     if url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
         url = url.set(database=str(Path(str(url.database)).absolute()))
-    return url
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+    return url.render_as_string(hide_password=False)
