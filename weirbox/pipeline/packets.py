@@ -2,19 +2,21 @@
 
 A task run costs about 6 ms of CPU on each side, so trials that take less than `PACKET_S`
 share one. A packet starts with the trials that are ready together; while it runs, trials
-that become ready join it, up to about `PACKET_S` of work in all, so nothing ever waits for
-a packet to fill, and a trial moves on when it is done itself.
+that become ready within about `PACKET_S` join it, so nothing ever waits for a packet to
+fill, and a trial moves on when it is done itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 from weirbox.domain.base import Frozen, digest
 from weirbox.domain.words import Stage
+from weirbox.pipeline import window
 from weirbox.pipeline.stages import Item
 
 LINGER_S = 0.1
@@ -110,6 +112,7 @@ class OpenPacket:
         self._seqs: list[int] = []
         self._busy: dict[asyncio.Task[None], Item] = {}
         self._closed = False
+        self._open_until = 0.0
         self._idle = asyncio.Event()
         self._joined = asyncio.Event()
         self._ended = asyncio.Event()
@@ -118,7 +121,9 @@ class OpenPacket:
     @property
     def room(self) -> int:
         """How many more trials may join."""
-        return 0 if self._closed else self._capacity() - len(self._seqs) - len(self.left)
+        if self._closed or (self.started and time.monotonic() > self._open_until):
+            return 0
+        return self._capacity() - len(self._seqs) - len(self.left)
 
     def close(self) -> None:
         """Let no more trials join; the packet ends with those it carries."""
@@ -135,6 +140,7 @@ class OpenPacket:
     async def run(self) -> Receipt:
         """Carry the trials until none is left; new ones may join until then."""
         self.started = True
+        self._open_until = time.monotonic() + window.PACKET_S
         self._ended.clear()
         for item in self.left:
             self._start(item)

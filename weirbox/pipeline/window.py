@@ -8,8 +8,9 @@ from weirbox.domain.words import Stage
 from weirbox.pipeline.stages import Item
 
 PACKET_S = 1.0
-"""The work, in seconds, that trials share a task run for: a task run costs about 6 ms of
-CPU on each side, so a packet of a second keeps that under one percent."""
+"""How long trials may join a packet, in seconds, and from where on a trial has a task run
+of its own: a task run costs about 6 ms of CPU on each side, so one that takes a second
+keeps that under one percent."""
 
 MOST = 200
 """The most trials in one packet: bounds what one task run's record stands for."""
@@ -41,13 +42,13 @@ class StageQueue:
 
     @property
     def packet_size(self) -> int:
-        """How many trials may share a task run, from how long they typically take.
+        """How many trials may share a task run, by how long they typically take.
 
         One while nothing is known: the first trials measure.
         """
         if not self._packets or self._typical is None:
             return 1
-        return max(1, min(MOST, int(PACKET_S / max(self._typical, 1e-6))))
+        return MOST if self._typical < PACKET_S else 1
 
     @property
     def pace(self) -> float | None:
