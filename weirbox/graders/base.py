@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, Generic, TypeVar
 
 from pydantic import JsonValue
@@ -177,6 +178,20 @@ def targets_of(case: Case, path: str | None) -> list[JsonValue]:
         return []
     found = target if isinstance(target, list) else [target]
     return [item for item in found if item is not None]
+
+
+class ComputeGrader(CodeGrader[Spec]):
+    """A grader that lays files into compute and runs something there: ground truth."""
+
+    family_authority = Authority.GROUND_TRUTH
+    needs_compute = True
+
+    def __init__(self, spec: Spec, files: Mapping[str, str | bytes]) -> None:
+        """Args:
+        files: What is laid: templates as texts, other files as bytes.
+        """
+        super().__init__(spec)
+        self.files = files
 
 
 async def grade_safely(

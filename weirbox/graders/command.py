@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pydantic import JsonValue
 
 from weirbox.domain.case import Case
@@ -11,8 +9,8 @@ from weirbox.domain.grading import CommandGrader
 from weirbox.domain.score import Score
 from weirbox.domain.seams import ExecResult, Handle
 from weirbox.domain.trace import Observation
-from weirbox.domain.words import Authority, Reason
-from weirbox.graders.base import CodeGrader
+from weirbox.domain.words import Reason
+from weirbox.graders.base import ComputeGrader
 from weirbox.graders.sandbox import (
     MISSING_EXECUTABLE,
     NOT_EXECUTABLE,
@@ -26,18 +24,8 @@ from weirbox.graders.sandbox import (
 )
 
 
-class ExitStatusGrader(CodeGrader[CommandGrader]):
+class ExitStatusGrader(ComputeGrader[CommandGrader]):
     """Passes when a command in compute ends with exit status 0."""
-
-    family_authority = Authority.GROUND_TRUTH
-    needs_compute = True
-
-    def __init__(self, spec: CommandGrader, files: Mapping[str, str | bytes]) -> None:
-        """Args:
-        files: What is laid: templates as texts, other files as bytes.
-        """
-        super().__init__(spec)
-        self._files = files
 
     async def measure(
         self, case: Case, observation: Observation, handle: Handle | None
@@ -47,7 +35,7 @@ class ExitStatusGrader(CodeGrader[CommandGrader]):
             return [self.errored(Reason.GRADER_ERROR, f"{self.name!r} was given no compute")]
         values = template_values(case, observation)
         try:
-            files = fill_files(self._files, values)
+            files = fill_files(self.files, values)
             argv = [fill_in(word, values, where="'argv'") for word in self.spec.argv]
             stdin = encode(fill_in(self.spec.stdin or "", values, where="'stdin'"))
         except TemplateGap as gap:

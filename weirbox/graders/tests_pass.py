@@ -14,8 +14,8 @@ from weirbox.domain.grading import TestsPass
 from weirbox.domain.score import Score
 from weirbox.domain.seams import ExecResult, Handle
 from weirbox.domain.trace import Observation
-from weirbox.domain.words import Authority, Reason
-from weirbox.graders.base import CodeGrader
+from weirbox.domain.words import Reason
+from weirbox.graders.base import ComputeGrader
 from weirbox.graders.pytest_report import Tally, read_report
 from weirbox.graders.sandbox import (
     MISSING_EXECUTABLE,
@@ -44,22 +44,13 @@ def tests_grader(spec: TestsPass, files: Mapping[str, str | bytes]) -> TestsGrad
     return PytestGrader(spec, files) if spec.runner == "pytest" else ScriptGrader(spec, files)
 
 
-class TestsGrader(CodeGrader[TestsPass]):
+class TestsGrader(ComputeGrader[TestsPass]):
     """Lays the test files over what the harness left, and runs them.
 
     Tests that exceed their time limit fail, since it is the answer that is slow.
     """
 
     __test__ = False
-    family_authority = Authority.GROUND_TRUTH
-    needs_compute = True
-
-    def __init__(self, spec: TestsPass, files: Mapping[str, str | bytes]) -> None:
-        """Args:
-        files: What is laid: templates as texts, other files as bytes.
-        """
-        super().__init__(spec)
-        self._files = files
 
     async def measure(
         self, case: Case, observation: Observation, handle: Handle | None
@@ -69,7 +60,7 @@ class TestsGrader(CodeGrader[TestsPass]):
             return [self.errored(Reason.GRADER_ERROR, f"{self.name!r} was given no compute")]
         values = template_values(case, observation)
         try:
-            files = fill_files(self._files, values)
+            files = fill_files(self.files, values)
         except TemplateGap as gap:
             return [self.unscored(Reason.MISSING_EVIDENCE, str(gap))]
         return [await self.run(files, handle)]
