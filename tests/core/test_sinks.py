@@ -488,3 +488,16 @@ async def test_building_a_sink_writes_nothing(tmp_path: Path, kind: str) -> None
     await sink.aclose()
     assert sink.name == kind
     assert names_in(tmp_path) == []
+
+
+async def test_trials_that_are_sent_together_are_each_written_once(tmp_path: Path) -> None:
+    sink = await ready(jsonl(tmp_path))
+    trials = [a_trial(f"case-{n}", entry_digest=f"{n:064x}") for n in range(50)]
+
+    outcomes = await asyncio.gather(*(sink.send(one) for one in (*trials, *trials)))
+    await sink.aclose()
+
+    assert {outcome.status for outcome in outcomes} == {ExportStatus.SUCCEEDED}
+    assert sorted(line["case_id"] for line in lines_in(tmp_path)) == sorted(
+        one.case_id for one in trials
+    )

@@ -43,6 +43,8 @@ class FolderSink(ABC):
         self._name = name
         self._path = Path(path).absolute()
         self._folder: RunFolder | None = None
+        self._waiting: list[tuple[TrialExport, asyncio.Future[ExportOutcome]]] = []
+        self._writing: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -73,9 +75,34 @@ class FolderSink(ABC):
             raise SinkError(f"sink {self.name!r} cannot be set up: {error}") from error
 
     async def send(self, trial: TrialExport) -> ExportOutcome:
-        """Append the trial unless its entry digest is there already. Never raises."""
+        """Append the trial unless its entry digest is there already. Never raises.
+
+        What is sent while others are being written is written together, in one thread.
+        """
+        outcome: asyncio.Future[ExportOutcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append((trial, outcome))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.ensure_future(self._write_waiting())
+        return await outcome
+
+    async def _write_waiting(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            trials = [trial for trial, _ in batch]
+            try:
+                outcomes = await asyncio.to_thread(self._append_all, trials)
+            except RuntimeError as error:  # the loop's threads are shut down
+                outcomes = [ExportOutcome(ExportStatus.FAILED, message=str(error)) for _ in batch]
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                if not future.done():
+                    future.set_result(outcome)
+
+    def _append_all(self, trials: list[TrialExport]) -> list[ExportOutcome]:
+        return [self._outcome(trial) for trial in trials]
+
+    def _outcome(self, trial: TrialExport) -> ExportOutcome:
         try:
-            part = await asyncio.to_thread(self._append, trial)
+            part = self._append(trial)
         except Exception as error:  # noqa: BLE001
             where = f"sink {self.name!r}, case {trial.case_id!r}, trial {trial.trial}"
             message = f"{where}: {type(error).__name__}: {error}"
@@ -96,7 +123,9 @@ class FolderSink(ABC):
             raise SinkError(f"sink {self.name!r} cannot be completed: {error}") from error
 
     async def aclose(self) -> None:
-        """Close the part."""
+        """Close the part, once what was sent is written."""
+        if self._writing is not None:
+            await self._writing
         if self._folder is not None:
             await asyncio.to_thread(self._folder.parts.close)
 
