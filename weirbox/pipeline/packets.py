@@ -19,10 +19,6 @@ from weirbox.domain.words import Stage
 from weirbox.pipeline import window
 from weirbox.pipeline.stages import Item
 
-LINGER_S = 0.1
-"""How long a packet that has room stays open without a trial: the next one to come then
-joins it and needs no task run of its own. It holds no slot, and nothing waits for it."""
-
 LABEL = 80
 """The most characters of a case id in a task run's name."""
 
@@ -160,11 +156,16 @@ class OpenPacket:
         return Receipt(stage=self.packet.stage, seqs=tuple(self._seqs))
 
     async def _goes_on(self) -> bool:
-        """Where nothing is carried, wait a little for a trial to join; False when none did."""
+        """Where nothing is carried, stay open while there is time; False when none joined.
+
+        An open packet holds no slot, and the driver closes it when nothing is to come.
+        """
         if not self._busy and self.room > 0:
             self._joined.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._joined.wait(), LINGER_S)
+                await asyncio.wait_for(
+                    self._joined.wait(), max(0.0, self._open_until - time.monotonic())
+                )
         return bool(self._busy)
 
     async def ended(self) -> None:
