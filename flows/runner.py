@@ -31,12 +31,8 @@ and none of them is ever asked for again."""
 class PrefectRunner:
     """Awaits one task per packet directly: submitting async tasks costs ten times as much."""
 
-    def __init__(self) -> None:
-        self.task_runs = 0
-
     async def run(self, packet: Packet, *, refresh: bool) -> None:
         """Run a packet as a task run; its rows are committed when this returns."""
-        self.task_runs += 1
         task = (SHARED if packet.shared else TASKS)[packet.stage]
         if refresh:
             task = task.with_options(refresh_cache=True)

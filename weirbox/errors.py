@@ -18,7 +18,6 @@
     │   └── SinkError
     ├── ProviderError           a judge's provider failed; carries a Reason
     ├── BudgetExhausted         the run's budget admits no further call
-    ├── ClaimLost               the driver's claim was taken over
     └── ServiceError            a local server could not be started or reached
 """
 
@@ -144,10 +143,6 @@ class ProviderError(WeirboxError):
 
 class BudgetExhausted(WeirboxError):
     """The run's budget admits no further call."""
-
-
-class ClaimLost(WeirboxError):
-    """The driver's claim was taken over; what it still writes changes nothing."""
 
 
 class ServiceError(WeirboxError):

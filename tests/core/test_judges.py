@@ -328,7 +328,7 @@ async def test_a_hostile_answer_changes_neither_the_prompt_nor_the_verdict() -> 
     (score,) = await Bench(main).run(observation=hostile)
 
     assert (score.value, score.passed) == ("fail", False)
-    assert hostile.output_text in main.requests[0].user
+    assert str(hostile.output) in main.requests[0].user
 
 
 async def test_the_wait_for_a_slot_does_not_count_as_time_of_the_attempt() -> None:

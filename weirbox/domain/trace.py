@@ -97,12 +97,3 @@ class Observation(Frozen):
     duration: float = 0.0
     correlation: str = ""
     error: StageError | None = None
-
-    @property
-    def output_text(self) -> str:
-        """The answer as text: JSON answers in their canonical encoding."""
-        from weirbox.domain.base import canonical_json
-
-        if self.output is None:
-            return ""
-        return self.output if isinstance(self.output, str) else canonical_json(self.output)

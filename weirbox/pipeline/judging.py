@@ -85,7 +85,7 @@ async def _ask_judges(
         rate=kit.plan.suite.routing.clean_sample_rate,
         findings=[deciding.RuleFinding(f.rule_name, f.outcome, f.check) for f in findings],
     )
-    checks = None if routing.scope is deciding.JudgeScope.ALL else routing.checks
+    checks = [judge.name for judge in kit.plan.suite.judges if routing.asks(judge.name)]
     return await kit.panel.judge(
         case, observation, trial=ticket.trial, checks=checks, ledger=ledger
     )
