@@ -17,6 +17,12 @@ class Settings(BaseSettings):
         lease_s: How long a driver's claim lasts without being renewed.
         grace_s: How long a draining driver lets in-flight trials go on.
         dashboard_url: Where people reach the dashboard; for links.
+        deployment: The name of weirbox's deployments in Prefect; stores that share a
+            Prefect server need different ones.
+        stall_s: After how long without any change a run counts as stalled; three times
+            in a row fail it.
+        repair_s: How long a completed run may be without its scorecard before the
+            coordinator has it finalized again.
     """
 
     model_config = SettingsConfigDict(env_prefix="WEIRBOX_", extra="ignore", env_ignore_empty=True)
@@ -27,6 +33,9 @@ class Settings(BaseSettings):
     prompts_dir: Path | None = None
     lease_s: float = Field(default=30.0, gt=0)
     grace_s: float = Field(default=20.0, ge=0)
+    deployment: str = "local"
+    stall_s: float = Field(default=120.0, gt=0)
+    repair_s: float = Field(default=60.0, ge=0)
     dashboard_url: str = "http://127.0.0.1:8501"
 
     @field_validator("home")

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from tests.factories import column, judged, plan, scores, suite, summary, trials
 from tests.results import decided, executed, paid, write
 from weirbox.domain.words import TrialStage
-from weirbox.store import claims
+from weirbox.store import base, claims
 from weirbox.store.engine import Database
 from weirbox.store.rows import Ticket
 from weirbox.store.spending import ReserveRequest, Settlement, reserve, settle
@@ -49,7 +49,7 @@ def test_a_later_claim_has_a_greater_token(shared_database: Database) -> None:
 
     tokens = [claim(shared_database, run_id, 0)[0] for _ in range(3)]
     with shared_database.write() as connection:
-        connection.execute(claims.CLAIM.delete().where(claims.CLAIM.c.token == tokens[-1]))
+        connection.execute(base.CLAIM.delete().where(base.CLAIM.c.token == tokens[-1]))
     tokens.append(claim(shared_database, run_id, 0)[0])
 
     assert sorted(set(tokens)) == tokens

@@ -17,7 +17,7 @@ from tests.results import claimed, executed, write
 from weirbox.domain.case import Case
 from weirbox.domain.words import RunStatus
 from weirbox.pipeline import lease
-from weirbox.store import claims, engine, queries, writer
+from weirbox.store import base, claims, engine, queries, writer
 from weirbox.store.engine import Database
 from weirbox.testing import MemoryCompute, MemorySink
 
@@ -114,8 +114,8 @@ def test_the_watch_on_a_runs_status_is_no_slower_than_people_expect() -> None:
 def tokens(database: Database, run_id: str) -> list[int]:
     """The claims that are held on a run."""
     with database.read() as connection:
-        statement = select(claims.CLAIM.c.token).where(
-            claims.CLAIM.c.run_id == run_id, claims.CLAIM.c.released_at.is_(None)
+        statement = select(base.CLAIM.c.token).where(
+            base.CLAIM.c.run_id == run_id, base.CLAIM.c.released_at.is_(None)
         )
         return list(connection.execute(statement).scalars())
 

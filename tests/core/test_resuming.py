@@ -38,7 +38,7 @@ from weirbox.domain.words import RunStatus, TrialStage
 from weirbox.pipeline import driver
 from weirbox.pipeline.identity import is_dead, process_start, this_driver
 from weirbox.pipeline.running import complete_if_done, reap_dead
-from weirbox.store import claims
+from weirbox.store import base, claims
 from weirbox.store.engine import Database
 from weirbox.store.rows import Ticket
 from weirbox.testing import MemoryCompute, MemoryHandle, MemorySink, ReplayJudge
@@ -255,7 +255,7 @@ def test_trials_that_another_driver_holds_are_waited_for_and_taken_when_its_leas
 
     assert (run.status, run.progress.scored) == (RunStatus.COMPLETED, 4)
     with shared_database.read() as connection:
-        released = select(claims.CLAIM.c.released_at).where(claims.CLAIM.c.token == token)
+        released = select(base.CLAIM.c.released_at).where(base.CLAIM.c.token == token)
         assert connection.execute(released).scalar_one() is not None
 
 

@@ -5,10 +5,32 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from weirbox.domain.base import Frozen
+from weirbox.domain.base import Frozen, canonical_json
 from weirbox.domain.words import RunKind, RunStatus
+
+
+class Origin(Frozen):
+    """What asked for a run; free text, shown and never interpreted but for `supersede_key`."""
+
+    repository: str | None = None
+    pull_request: str | None = None
+    commit: str | None = None
+    branch: str | None = None
+    actor: str | None = None
+    url: str | None = None
+
+    @field_validator("pull_request", mode="before")
+    @classmethod
+    def _number_as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    def supersede_key(self, suite: str) -> str | None:
+        """What a newer run of the same pull request and suite replaces; None without one."""
+        if self.repository is None or self.pull_request is None:
+            return None
+        return canonical_json([self.repository, self.pull_request, suite])
 
 
 class Progress(Frozen):
@@ -50,6 +72,11 @@ class RunSummary(Frozen):
 
     Attributes:
         finalizing: Completed, but not yet finalized.
+        settled_at: When a run that was cancelled, superseded or failed had come to rest.
+        waiting_since: Since when no worker has taken up any driver of a live run.
+        stalls: How many times in a row the coordinator found nothing changed.
+        managed: Whether the coordinator has it driven.
+        parent: The run whose finished trials it carries over.
         cost_usd: Of all judge calls, those whose verdict did not stand included.
         unpriced_calls: Paid calls of unknown price, which `cost_usd` does not have.
         metrics: By name, from the scorecard once the run is finalized.
@@ -65,6 +92,12 @@ class RunSummary(Frozen):
     started_at: datetime | None = None
     completed_at: datetime | None = None
     finalized_at: datetime | None = None
+    settled_at: datetime | None = None
+    waiting_since: datetime | None = None
+    stalls: int = 0
+    managed: bool = False
+    origin: Origin | None = None
+    parent: str | None = None
     dataset: str
     dataset_digest: str
     progress: Progress

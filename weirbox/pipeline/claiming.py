@@ -22,9 +22,17 @@ class Claim:
     token: int
 
     @classmethod
-    def begin(cls, database: Database, run_id: str, *, lease_s: float) -> Claim:
+    def begin(
+        cls, database: Database, run_id: str, *, lease_s: float, dispatch: int | None
+    ) -> Claim:
         """Open a claim for this process."""
-        opening = partial(claims.open_claim, run_id=run_id, driver=this_driver(), lease_s=lease_s)
+        opening = partial(
+            claims.open_claim,
+            run_id=run_id,
+            driver=this_driver(),
+            lease_s=lease_s,
+            dispatch=dispatch,
+        )
         return cls(database, run_id, database.persist(opening))
 
     def take(self, most: int) -> list[Item]:

@@ -76,7 +76,9 @@ class Driver:
         *,
         lease_s: float,
         grace_s: float,
+        dispatch: int | None = None,
     ) -> None:
+        self._dispatch_id = dispatch
         self._database, self._kit, self._runner = database, kit, runner
         self._lease_s, self._grace_s = lease_s, grace_s
         concurrency = kit.plan.suite.concurrency
@@ -290,7 +292,8 @@ class Driver:
     def _queue_next(self, item: Item, result: StageResult) -> None:
         again = result.next_stage.value == result.stage.value
         attempt = item.ticket.attempt + 1 if again else 1
-        item.ticket = replace(item.ticket, stage=result.next_stage, attempt=attempt)
+        redo = item.ticket.redo if again else None
+        item.ticket = replace(item.ticket, stage=result.next_stage, attempt=attempt, redo=redo)
         queue = self._queues[Stage(result.next_stage.value)]
         if again:
             pause = BACK_OFF_S * 2 ** (attempt - 2)
@@ -305,7 +308,9 @@ class Driver:
     # --- claiming ---------------------------------------------------------------
 
     def _begin(self) -> Claim:
-        return Claim.begin(self._database, self._kit.run_id, lease_s=self._lease_s)
+        return Claim.begin(
+            self._database, self._kit.run_id, lease_s=self._lease_s, dispatch=self._dispatch_id
+        )
 
     def _wanted(self) -> int:
         """How many trials to claim now: for the slots that are free, and `AHEAD_S` of work."""

@@ -45,9 +45,14 @@ class Executed:
         return self.observation.error
 
 
+def correlation_of(ticket: Ticket) -> str:
+    """What tells this try at an execution from all others, those of lost claims included."""
+    return f"{ticket.run_id}.{ticket.seq}.{ticket.token}.{ticket.attempt}"
+
+
 async def execute(case: Case, ticket: Ticket, kit: Kit) -> Executed:
     """Execute one trial; every failure is a value."""
-    correlation = f"{ticket.run_id}.{ticket.seq}.{ticket.attempt}"
+    correlation = correlation_of(ticket)
     if case.parse_error is not None:
         error = StageError(kind=ErrorKind.PARSE, message=case.parse_error.message)
         return Executed(observation=Observation(correlation=correlation, error=error))

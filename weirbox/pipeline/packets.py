@@ -28,7 +28,7 @@ class Packet(Frozen):
 
     Attributes:
         token: The driver's claim.
-        key: The idempotency key over (run, stage, entry, trial, attempt) of its first trials.
+        key: The idempotency key over (run, stage, entry, trial, round, attempt) of those.
         label: What a person reads.
         shared: Whether more trials may join; its receipt then cannot be used again,
             since no other packet has the same trials.
@@ -66,7 +66,7 @@ def make_packet(
 ) -> Packet:
     """The packet that starts with these trials."""
     tickets = [item.ticket for item in items]
-    keys = [(t.entry_digest, t.trial, t.attempt) for t in tickets]
+    keys = [(t.entry_digest, t.trial, t.round, t.attempt) for t in tickets]
     more = f" +{len(items) - 1}" if len(items) > 1 else ""
     return Packet(
         run_id=run_id,

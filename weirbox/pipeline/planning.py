@@ -15,6 +15,7 @@ from weirbox.datasets import Scan, open_dataset
 from weirbox.domain.case import Case
 from weirbox.domain.plan import Plan, entry_digest
 from weirbox.domain.ruling import UniqueInRun
+from weirbox.domain.run import Origin
 from weirbox.domain.spec import Suite
 from weirbox.domain.template import Missing, lookup
 from weirbox.domain.words import RunKind, RunStatus, ScoreState, TrialStage, Verdict
@@ -66,12 +67,15 @@ def plan_run(
     folder: str,
     selection: Selection = FULL,
     prompt_folders: tuple[str, ...] = (),
-    supersede_key: str | None = None,
+    origin: Origin | None = None,
+    managed: bool = False,
 ) -> Planned:
     """Freeze a run in one transaction: all of it is there, or nothing.
 
     Args:
         folder: What relative paths in the suite start from.
+        origin: What asked for the run.
+        managed: Whether the coordinator is to have it driven.
 
     Raises:
         SuiteError, DatasetError, PlanError: When there is nothing to run, or what
@@ -82,7 +86,7 @@ def plan_run(
     with database.write() as connection:
         scan = open_dataset(suite.dataset, folder=folder).scan()
         chosen = _choose(connection, scan, suite, selection)
-        _insert_run(connection, run_id, suite, selection, supersede_key)
+        _insert_run(connection, run_id, suite, selection, origin or Origin(), managed)
         freezer = _CaseFreezer(connection, suite, run_id)
         for case in chosen:
             freezer.add(case)
@@ -223,7 +227,8 @@ def _insert_run(
     run_id: str,
     suite: Suite,
     selection: Selection,
-    supersede_key: str | None,
+    origin: Origin,
+    managed: bool,
 ) -> None:
     plans.insert_run(
         connection,
@@ -242,7 +247,9 @@ def _insert_run(
             "budget_calls": suite.budget.calls,
             "spent_nusd": 0,
             "calls": 0,
-            "supersede_key": supersede_key,
+            "supersede_key": origin.supersede_key(suite.suite),
+            "origin": origin.model_dump(exclude_none=True) or None,
+            "managed": managed,
             "tags": list(suite.tags),
             "created_at": utc_now(),
         },

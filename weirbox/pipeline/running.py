@@ -34,12 +34,14 @@ async def drive_run(
     read_secret: ReadSecret,
     make_runner: Callable[[Kit], StageRunner],
     on_driver: Callable[[Driver], None] = lambda driver: None,
+    dispatch: int | None = None,
 ) -> RunStatus:
     """Drive a run until it has ended, or until this driver is told to drain.
 
     Args:
         make_runner: Gives the stage runner for the run's kit.
         on_driver: Is told of every driver, so that it can be drained.
+        dispatch: The coordinator's dispatch that this comes from.
 
     Returns:
         The run's status; still running when the driver was drained.
@@ -54,7 +56,7 @@ async def drive_run(
     try:
         preflight(kit)
         await _set_up_sinks(database, kit, settings)
-        return await _drive(database, kit, settings, make_runner, on_driver)
+        return await _drive(database, kit, settings, make_runner, on_driver, dispatch)
     except PreflightError as error:
         return await asyncio.to_thread(_fail, database, run_id, str(error))
     finally:
@@ -67,12 +69,20 @@ async def _drive(
     settings: Settings,
     make_runner: Callable[[Kit], StageRunner],
     on_driver: Callable[[Driver], None],
+    dispatch: int | None,
 ) -> RunStatus:
     if kit.compute is not None:
         await kit.compute.reap()
     runner = make_runner(kit)
     while True:
-        driver = Driver(database, kit, runner, lease_s=settings.lease_s, grace_s=settings.grace_s)
+        driver = Driver(
+            database,
+            kit,
+            runner,
+            lease_s=settings.lease_s,
+            grace_s=settings.grace_s,
+            dispatch=dispatch,
+        )
         on_driver(driver)
         end = await driver.drive()
         status = await asyncio.to_thread(complete_if_done, database, kit.run_id)

@@ -167,7 +167,8 @@ class Stages:
 
     def _earlier_calls(self, item: Item) -> list[JudgeCall]:
         with self.database.read() as connection:
-            return queries.load_calls(connection, item.ticket.run_id, item.ticket.seq)
+            ticket = item.ticket
+            return queries.load_calls(connection, ticket.run_id, ticket.seq, round=ticket.round)
 
     # --- export -----------------------------------------------------------------
 

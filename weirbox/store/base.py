@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
-from weirbox.store import tables
+from weirbox.store import side_tables, tables
 
 
 def table(model: type[Any]) -> Table:
@@ -31,6 +31,15 @@ EXECUTION = table(tables.Execution)
 EVENT = table(tables.RunEvent)
 SCORECARD = table(tables.ScorecardRow)
 METRIC = table(tables.MetricRow)
+CLAIM = table(tables.Claim)
+DISPATCH = table(side_tables.Dispatch)
+ATTEMPT = table(side_tables.AttemptRow)
+SCORE_HISTORY = table(side_tables.ScoreHistory)
+SUITE = table(side_tables.RegisteredSuite)
+DATASET_VERSION = table(side_tables.DatasetVersion)
+DATASET_CASE = table(side_tables.DatasetCase)
+AUTO_RUN = table(side_tables.AutoRun)
+ALERT = table(side_tables.Alert)
 
 
 def add(

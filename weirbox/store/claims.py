@@ -14,23 +14,32 @@ from typing import Any
 from sqlalchemy import Connection, Select, delete, insert, select, update
 
 from weirbox.domain.words import TrialStage
-from weirbox.store import tables
-from weirbox.store.base import RESERVATION, TRIAL, lock_rows, table
+from weirbox.store.base import CLAIM, RESERVATION, TRIAL, lock_rows
 from weirbox.store.rows import Ticket
 from weirbox.store.types import utc_now
 
-CLAIM = table(tables.Claim)
-
 _TICKET = (
     *(TRIAL.c.run_id, TRIAL.c.seq, TRIAL.c.case_id, TRIAL.c.trial, TRIAL.c.entry_digest),
-    *(TRIAL.c.case_digest, TRIAL.c.category, TRIAL.c.stage, TRIAL.c.attempt, TRIAL.c.observation),
+    *(TRIAL.c.case_digest, TRIAL.c.category, TRIAL.c.stage, TRIAL.c.attempt),
+    *(TRIAL.c.round, TRIAL.c.redo, TRIAL.c.observation),
     *(TRIAL.c.cached, TRIAL.c.executed_at, TRIAL.c.judged_at),
     *(TRIAL.c.error_kind, TRIAL.c.error_message),
 )
 
 
-def open_claim(connection: Connection, run_id: str, *, driver: str, lease_s: float) -> int:
-    """Begin a lease and give its token, greater than any before."""
+def open_claim(
+    connection: Connection,
+    run_id: str,
+    *,
+    driver: str,
+    lease_s: float,
+    dispatch: int | None = None,
+) -> int:
+    """Begin a lease and give its token, greater than any before.
+
+    Args:
+        dispatch: The coordinator's dispatch that the driver came from.
+    """
     now = utc_now()
     token: int = connection.execute(
         insert(CLAIM).returning(CLAIM.c.token),
@@ -39,6 +48,7 @@ def open_claim(connection: Connection, run_id: str, *, driver: str, lease_s: flo
             "driver": driver,
             "acquired_at": now,
             "lease_until": now + timedelta(seconds=lease_s),
+            "dispatch": dispatch,
         },
     ).scalar_one()
     return token
@@ -96,7 +106,7 @@ def release_claim(connection: Connection, token: int) -> int:
     Returns:
         How many trials were freed.
     """
-    return _free(connection, [token])
+    return _free(connection, [token], reaped=False)
 
 
 def reap_expired(connection: Connection, run_id: str) -> int:
@@ -133,11 +143,11 @@ def live_drivers(connection: Connection, run_id: str) -> list[str]:
 def _reap(connection: Connection, tokens: Select[Any]) -> int:
     found = list(connection.execute(lock_rows(connection, tokens)).scalars())
     if found:
-        _free(connection, found)
+        _free(connection, found, reaped=True)
     return len(found)
 
 
-def _free(connection: Connection, tokens: Sequence[int]) -> int:
+def _free(connection: Connection, tokens: Sequence[int], *, reaped: bool) -> int:
     """Free what claims hold.
 
     Trials are locked in the order in which the results of their stages lock them, or a
@@ -146,7 +156,7 @@ def _free(connection: Connection, tokens: Sequence[int]) -> int:
     connection.execute(
         update(CLAIM)
         .where(CLAIM.c.token.in_(tokens), CLAIM.c.released_at.is_(None))
-        .values(released_at=utc_now())
+        .values(released_at=utc_now(), reaped=reaped)
     )
     connection.execute(delete(RESERVATION).where(RESERVATION.c.claim.in_(tokens)))
     runs = select(CLAIM.c.run_id).where(CLAIM.c.token.in_(tokens))

@@ -25,7 +25,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest migration; `upgrade` compares it before it loads Alembic."""
 
 BUSY_MS = 30_000

@@ -37,6 +37,8 @@ class Ticket:
     category: str | None
     stage: TrialStage
     attempt: int
+    round: int
+    redo: str | None
     token: int
     observation: str | None
     cached: bool
@@ -57,7 +59,6 @@ class StageResult:
 
     Attributes:
         stage: The stage that ended.
-        attempt: Which attempt this was; part of the fence.
         next_stage: Where the trial goes on; the same stage for another attempt.
         observation: Packed, by `pack_observation`.
         calls: Free judge calls that were not booked one by one.
@@ -215,6 +216,7 @@ def call_columns(ticket: Ticket, call: JudgeCall, at: datetime) -> dict[str, Any
     return {
         "run_id": ticket.run_id,
         "seq": ticket.seq,
+        "round": ticket.round,
         "check_name": call.check,
         "tier": call.tier,
         "model": call.model,

@@ -9,36 +9,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, UniqueConstraint
+from sqlalchemy import Column, ForeignKey, Index, UniqueConstraint
 from sqlmodel import AutoString, Field, SQLModel
 
-from weirbox.store.types import JsonText, Packed, SafeText, UtcDateTime, utc_now
-
-
-def _text(**options: Any) -> Any:
-    return Field(sa_type=SafeText, **options)
-
-
-def _moment(**options: Any) -> Any:
-    return Field(sa_type=UtcDateTime, **options)
-
-
-def _nano(**options: Any) -> Any:
-    return Field(sa_type=BigInteger, **options)
-
-
-def _json() -> Any:
-    return Field(default=None, sa_type=JsonText, nullable=True)
-
-
-def _number() -> Any:
-    """An automatic key that SQLite accepts and that never runs out on PostgreSQL."""
-    return Field(
-        default=None,
-        sa_column=Column(
-            BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
-        ),
-    )
+from weirbox.store.columns import flag, json_column, moment, nano, number, text_column, whole
+from weirbox.store.types import JsonText, Packed, SafeText, utc_now
 
 
 class Payload(SQLModel, table=True):
@@ -52,13 +27,22 @@ class Run(SQLModel, table=True):
     """One evaluation of one plan.
 
     `spent_nusd` and `calls` are kept in the transaction that books a judge call.
+
+    Attributes:
+        managed: Whether the coordinator has it driven; a run that somebody drives from a
+            command line is left to them.
+        origin: What asked for it: repository, pull request, commit, and the like.
+        parent: The run whose finished trials it carries over.
+        seen: What the coordinator saw of the run's rows when they last changed.
+        stalls: How many times in a row nothing had changed for the stall time.
+        settled_at: When a run that was cancelled, superseded or failed had come to rest.
     """
 
     id: str = Field(primary_key=True)
     suite: str = Field(index=True)
     kind: str
     status: str = Field(index=True)
-    reason: str = _text(default="")
+    reason: str = text_column(default="")
     plan: str = Field(
         sa_column=Column(
             AutoString(),
@@ -66,37 +50,59 @@ class Run(SQLModel, table=True):
             nullable=False,
         )
     )
-    dataset_name: str = _text()
+    dataset_name: str = text_column()
     dataset_digest: str
     planned: int
     drivers: int = 1
-    budget_nusd: int | None = _nano(default=None)
+    budget_nusd: int | None = nano(default=None)
     budget_calls: int | None = None
-    spent_nusd: int = _nano(default=0)
+    spent_nusd: int = nano(default=0)
     calls: int = 0
-    supersede_key: str | None = _text(default=None, index=True)
-    tags: Any = _json()
-    created_at: datetime = _moment(default_factory=utc_now, index=True)
-    started_at: datetime | None = _moment(default=None)
-    completed_at: datetime | None = _moment(default=None)
-    finalized_at: datetime | None = _moment(default=None)
+    supersede_key: str | None = text_column(default=None, index=True)
+    tags: Any = json_column()
+    managed: bool = flag()
+    origin: Any = json_column()
+    parent: str | None = Field(default=None, index=True)
+    seen: str | None = None
+    seen_at: datetime | None = moment(default=None)
+    stalls: int = whole(0)
+    created_at: datetime = moment(default_factory=utc_now, index=True)
+    started_at: datetime | None = moment(default=None)
+    completed_at: datetime | None = moment(default=None)
+    finalized_at: datetime | None = moment(default=None)
+    settled_at: datetime | None = moment(default=None)
 
 
 class Claim(SQLModel, table=True):
-    """A driver's fenced lease; `token` only ever grows, so a later claim outranks."""
+    """A driver's fenced lease; `token` only ever grows, so a later claim outranks.
+
+    Attributes:
+        dispatch: The coordinator's dispatch that the driver came from.
+        stages: How many stages of trials ended under it, kept with their rows.
+        reaped: Whether it was taken back from a driver that had stopped renewing it.
+    """
 
     __table_args__ = {"sqlite_autoincrement": True}
 
-    token: int | None = _number()
+    token: int | None = number()
     run_id: str = Field(foreign_key="run.id", index=True)
-    driver: str = _text()
-    acquired_at: datetime = _moment(default_factory=utc_now)
-    lease_until: datetime = _moment()
-    released_at: datetime | None = _moment(default=None)
+    driver: str = text_column()
+    acquired_at: datetime = moment(default_factory=utc_now)
+    lease_until: datetime = moment()
+    released_at: datetime | None = moment(default=None)
+    dispatch: int | None = nano(default=None)
+    stages: int = whole(0)
+    reaped: bool = flag()
 
 
 class Trial(SQLModel, table=True):
-    """One repeat of a case: where it stands and what it came to."""
+    """One repeat of a case: where it stands and what it came to.
+
+    Attributes:
+        round: 1, and one more each time that somebody opens it again.
+        redo: What an opened trial is to do again, where that is not all of its stage: the
+            judge's name at stage judge, `MISSING` at stage export.
+    """
 
     __table_args__ = (
         UniqueConstraint("run_id", "case_key", "trial"),
@@ -106,31 +112,33 @@ class Trial(SQLModel, table=True):
 
     run_id: str = Field(primary_key=True, foreign_key="run.id")
     seq: int = Field(primary_key=True)
-    case_id: str = _text()
+    case_id: str = text_column()
     case_key: str
     trial: int
     entry_digest: str
     case_digest: str = Field(foreign_key="payload.digest")
-    category: str | None = _text(default=None)
+    category: str | None = text_column(default=None)
     stage: str
     attempt: int = 1
-    claim: int | None = _nano(default=None)
+    round: int = whole(1)
+    redo: str | None = text_column(default=None)
+    claim: int | None = nano(default=None)
     state: str
     verdict: str
     disposition: str | None = None
-    deciding: str | None = _text(default=None)
+    deciding: str | None = text_column(default=None)
     cached: bool = False
     observation: str | None = Field(default=None, foreign_key="payload.digest")
-    execute_started_at: datetime | None = _moment(default=None)
-    executed_at: datetime | None = _moment(default=None)
-    judge_started_at: datetime | None = _moment(default=None)
-    judged_at: datetime | None = _moment(default=None)
-    export_started_at: datetime | None = _moment(default=None)
-    exported_at: datetime | None = _moment(default=None)
+    execute_started_at: datetime | None = moment(default=None)
+    executed_at: datetime | None = moment(default=None)
+    judge_started_at: datetime | None = moment(default=None)
+    judged_at: datetime | None = moment(default=None)
+    export_started_at: datetime | None = moment(default=None)
+    exported_at: datetime | None = moment(default=None)
     compute_s: float | None = None
     error_stage: str | None = None
     error_kind: str | None = None
-    error_message: str | None = _text(default=None)
+    error_message: str | None = text_column(default=None)
 
 
 class ScoreRow(SQLModel, table=True):
@@ -146,14 +154,14 @@ class ScoreRow(SQLModel, table=True):
     reason: str | None = None
     value_kind: str | None = None
     value_number: float | None = None
-    value_text: str | None = _text(default=None)
+    value_text: str | None = text_column(default=None)
     passed: bool | None = None
     authority: str
     source: str
     required: bool
     confidence: float | None = None
     tier: str | None = None
-    model: str | None = _text(default=None)
+    model: str | None = text_column(default=None)
     outcome: str | None = None
     judgement: str | None = None
     duration: float | None = None
@@ -167,8 +175,8 @@ class ScoreText(SQLModel, table=True):
     run_id: str = Field(primary_key=True, foreign_key="run.id")
     seq: int = Field(primary_key=True)
     name: str = Field(primary_key=True, sa_type=SafeText)
-    rationale: str = _text(default="")
-    detail: Any = _json()
+    rationale: str = text_column(default="")
+    detail: Any = json_column()
 
 
 class JudgeCallRow(SQLModel, table=True):
@@ -177,35 +185,36 @@ class JudgeCallRow(SQLModel, table=True):
     __tablename__ = "judge_call"
     __table_args__ = (Index("ix_judge_call_trial", "run_id", "seq"),)
 
-    id: int | None = _number()
+    id: int | None = number()
     run_id: str = Field(foreign_key="run.id")
     seq: int
-    check_name: str = _text()
+    round: int = whole(1)
+    check_name: str = text_column()
     tier: str
-    model: str = _text()
-    provider: str = _text()
+    model: str = text_column()
+    provider: str = text_column()
     request_digest: str
     input_tokens: int | None = None
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     output_tokens: int | None = None
-    cost_nusd: int | None = _nano(default=None)
+    cost_nusd: int | None = nano(default=None)
     cached: bool = False
     ok: bool = True
-    message: str = _text(default="")
-    reply: Any = _json()
+    message: str = text_column(default="")
+    reply: Any = json_column()
     duration: float = 0.0
-    at: datetime = _moment(default_factory=utc_now)
+    at: datetime = moment(default_factory=utc_now)
 
 
 class Reservation(SQLModel, table=True):
     """An upper bound held for a judge call in flight; void once its claim is."""
 
-    id: int | None = _number()
+    id: int | None = number()
     run_id: str = Field(foreign_key="run.id", index=True)
-    claim: int = _nano(index=True)
-    nusd: int = _nano()
-    at: datetime = _moment(default_factory=utc_now)
+    claim: int = nano(index=True)
+    nusd: int = nano()
+    at: datetime = moment(default_factory=utc_now)
 
 
 class Export(SQLModel, table=True):
@@ -215,9 +224,9 @@ class Export(SQLModel, table=True):
     seq: int = Field(primary_key=True)
     sink: str = Field(primary_key=True)
     status: str
-    url: str | None = _text(default=None)
-    message: str = _text(default="")
-    at: datetime = _moment(default_factory=utc_now)
+    url: str | None = text_column(default=None)
+    message: str = text_column(default="")
+    at: datetime = moment(default_factory=utc_now)
 
 
 class ProposalRow(SQLModel, table=True):
@@ -229,8 +238,8 @@ class ProposalRow(SQLModel, table=True):
     seq: int = Field(primary_key=True)
     check_name: str = Field(primary_key=True, sa_type=SafeText)
     action: str
-    message: str = _text()
-    suggestion: Any = _json()
+    message: str = text_column()
+    suggestion: Any = json_column()
 
 
 class RunEvent(SQLModel, table=True):
@@ -238,11 +247,11 @@ class RunEvent(SQLModel, table=True):
 
     __tablename__ = "run_event"
 
-    id: int | None = _number()
+    id: int | None = number()
     run_id: str = Field(foreign_key="run.id", index=True)
-    at: datetime = _moment(default_factory=utc_now)
+    at: datetime = moment(default_factory=utc_now)
     kind: str
-    message: str = _text()
+    message: str = text_column()
 
 
 class Execution(SQLModel, table=True):
@@ -260,7 +269,7 @@ class ScorecardRow(SQLModel, table=True):
 
     run_id: str = Field(primary_key=True, foreign_key="run.id")
     body: Any = Field(sa_type=JsonText)
-    at: datetime = _moment(default_factory=utc_now)
+    at: datetime = moment(default_factory=utc_now)
 
 
 class MetricRow(SQLModel, table=True):

@@ -7,7 +7,7 @@ compare-and-set on the states they may come from.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,6 +15,8 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from weirbox.domain.words import RunStatus, Stage
 from weirbox.store.base import (
+    ATTEMPT,
+    CLAIM,
     EVENT,
     EXECUTION,
     EXPORT,
@@ -41,6 +43,7 @@ def write_stage_results(connection: Connection, results: Sequence[StageResult]) 
         For each result whether it counted. One that comes under an old token, or
         for a stage the trial has left, changes nothing.
     """
+    _count_stages(connection, results)
     held = _held_trials(connection, results)
     counted = [held.get(_key(result)) == _fence(result) for result in results]
     good = [result for result, counts in zip(results, counted, strict=True) if counts]
@@ -53,6 +56,7 @@ def write_stage_results(connection: Connection, results: Sequence[StageResult]) 
     add(connection, EXECUTION, _execution_rows(good))
     calls = [(r.ticket, call, r.ended_at) for r in good for call in r.calls]
     book_calls(connection, calls)
+    _write_attempts(connection, good)
     _move_trials(connection, good)
     return counted
 
@@ -148,6 +152,42 @@ def _execution_rows(results: Iterable[StageResult]) -> list[dict[str, Any]]:
     ]
 
 
+def _write_attempts(connection: Connection, results: Iterable[StageResult]) -> None:
+    """Keep the attempts that another one follows; the trial's row has the last."""
+    rows = [
+        {
+            "run_id": r.ticket.run_id,
+            "seq": r.ticket.seq,
+            "round": r.ticket.round,
+            "stage": r.stage,
+            "attempt": r.ticket.attempt,
+            "claim": r.ticket.token,
+            "started_at": r.started_at,
+            "ended_at": r.ended_at,
+            "error_kind": r.error.kind if r.error else None,
+            "error_message": r.error.message if r.error else None,
+        }
+        for r in results
+        if r.next_stage.value == r.stage.value
+    ]
+    if rows:
+        connection.execute(insert(ATTEMPT), rows)
+
+
+def _count_stages(connection: Connection, results: Iterable[StageResult]) -> None:
+    """Show on the claim that its driver gets on.
+
+    Claims are locked before trials, as whoever takes a claim back does, or the two could
+    wait for each other.
+    """
+    for token, ended in sorted(Counter(r.ticket.token for r in results).items()):
+        connection.execute(
+            update(CLAIM)
+            .where(CLAIM.c.token == token, CLAIM.c.released_at.is_(None))
+            .values(stages=CLAIM.c.stages + ended)
+        )
+
+
 _ERROR_COLUMNS = ("error_stage", "error_kind", "error_message")
 _STAGE_COLUMNS: dict[Stage, tuple[str, ...]] = {
     Stage.EXECUTE: (
@@ -179,7 +219,7 @@ def _move_trials(connection: Connection, results: Iterable[StageResult]) -> None
         columns = _columns(result, retry=retry)
         groups[columns].append(_trial_values(result, columns, retry=retry))
     for columns, values in groups.items():
-        names = (*columns, "stage", "attempt")
+        names = (*columns, "stage", "attempt", "redo")
         statement = (
             update(TRIAL)
             .where(TRIAL.c.run_id == bindparam("at_run"), TRIAL.c.seq == bindparam("at_seq"))
@@ -211,6 +251,7 @@ def _trial_values(result: StageResult, columns: tuple[str, ...], *, retry: bool)
         "at_seq": result.ticket.seq,
         "to_stage": result.next_stage,
         "to_attempt": result.ticket.attempt + 1 if retry else 1,
+        "to_redo": result.ticket.redo if retry else None,
     }
     return values
 

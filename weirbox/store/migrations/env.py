@@ -3,6 +3,7 @@
 from alembic import context
 from sqlmodel import SQLModel
 
+import weirbox.store.side_tables
 import weirbox.store.tables  # noqa: F401
 
 context.configure(

@@ -12,8 +12,7 @@ from sqlalchemy import Connection, and_, case, func, select
 from weirbox.domain.score import Value
 from weirbox.domain.words import ScoreState
 from weirbox.store import aggregates
-from weirbox.store.base import EVENT, RUN, SCORE, TRIAL
-from weirbox.store.claims import CLAIM
+from weirbox.store.base import CLAIM, EVENT, RUN, SCORE, TRIAL
 from weirbox.store.rows import column_value
 from weirbox.store.types import utc_now
 from weirbox.store.views import EVENTS_SHOWN, GROUPS_SHOWN, TEXT_SHOWN
