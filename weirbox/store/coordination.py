@@ -1,0 +1,366 @@
+"""What the coordinator reads of runs, and the dispatches that it writes.
+
+A dispatch is a driver that is asked for. Its row is committed before the engine is asked,
+under an idempotency key, so that asking again, by whoever, gives the same driver.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    case,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
+
+from weirbox.domain.words import RunStatus, TrialStage
+from weirbox.store.base import CLAIM, DISPATCH, RUN, TRIAL, lock_rows
+from weirbox.store.types import utc_now
+from weirbox.store.writes import LIVE
+
+LOCK_WAIT_MS = 2_000
+"""How long one run's tick waits for that run's rows before it gives up until the next."""
+
+OPEN = (TrialStage.EXECUTE, TrialStage.JUDGE, TrialStage.EXPORT)
+"""The stages of trials that still have something to go through."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatchFacts:
+    """One dispatch that has not ended.
+
+    Attributes:
+        held: Whether a claim of its driver is held.
+        last_seen: When its driver last showed itself: it began, or held a claim.
+    """
+
+    id: int
+    key: str
+    flow_run: str | None
+    requested_at: datetime
+    started_at: datetime | None
+    held: bool
+    last_seen: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What a run's rows say to the coordinator.
+
+    Attributes:
+        open: Whether a trial still has a stage to go through.
+        free: Whether one of those is held by nobody.
+        begun: Whether anybody ever claimed trials.
+        expired: Whether a claim is to be taken back.
+        drivers_seen: Held claims of drivers that no open dispatch stands for.
+        deaths: Claims in a row that were taken back before a stage ended under them.
+        signature: Changes whenever a driver changes any row.
+        superseded_by: A newer live run with the same key.
+        dispatched: How many dispatches there ever were.
+        failed: Those that ended since something last changed.
+        last_message: What the last dispatch that ended had to say.
+    """
+
+    run_id: str
+    status: RunStatus
+    managed: bool
+    drivers: int
+    created_at: datetime
+    completed_at: datetime | None
+    finalized_at: datetime | None
+    settled_at: datetime | None
+    seen: str | None
+    seen_at: datetime | None
+    stalls: int
+    open: bool
+    free: bool
+    begun: bool
+    expired: bool
+    drivers_seen: int
+    deaths: int
+    signature: str
+    superseded_by: str | None
+    dispatches: tuple[DispatchFacts, ...]
+    dispatched: int
+    failed: int
+    last_requested: datetime | None
+    last_message: str
+
+
+def facts(connection: Connection) -> list[RunFacts]:
+    """The facts of every run that may need something."""
+    return _read(connection, _unsettled())
+
+
+def fact(connection: Connection, run_id: str) -> RunFacts:
+    """The facts of one run, whatever it needs."""
+    return _read(connection, RUN.c.id == run_id)[0]
+
+
+def _read(connection: Connection, chosen: ColumnElement[bool]) -> list[RunFacts]:
+    claims = {row.run_id: row for row in connection.execute(_claims(chosen))}
+    deaths = {row.run_id: row.deaths for row in connection.execute(_deaths(chosen))}
+    dispatches, ended = _dispatches(connection, chosen)
+    runs = connection.execute(select(RUN, *_conditions()).where(chosen).order_by(RUN.c.id)).all()
+    return [
+        _facts(
+            run,
+            claims.get(run.id),
+            deaths.get(run.id, 0),
+            dispatches.get(run.id, ()),
+            ended.get(run.id, ()),
+        )
+        for run in runs
+    ]
+
+
+def _unsettled() -> ColumnElement[bool]:
+    ended = (RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.SUPERSEDED)
+    return or_(
+        RUN.c.status.in_(LIVE),
+        and_(RUN.c.status == RunStatus.COMPLETED, RUN.c.finalized_at.is_(None)),
+        and_(RUN.c.status.in_(ended), RUN.c.settled_at.is_(None)),
+    )
+
+
+def _conditions() -> list[ColumnElement[Any]]:
+    work = exists().where(TRIAL.c.run_id == RUN.c.id, TRIAL.c.stage.in_(OPEN))
+    newer = RUN.alias("newer")
+    later = or_(
+        newer.c.created_at > RUN.c.created_at,
+        and_(newer.c.created_at == RUN.c.created_at, newer.c.id > RUN.c.id),
+    )
+    superseding = (
+        select(func.max(newer.c.id))
+        .where(newer.c.supersede_key == RUN.c.supersede_key, newer.c.status.in_(LIVE), later)
+        .scalar_subquery()
+    )
+    return [
+        work.label("open"),
+        work.where(TRIAL.c.claim.is_(None)).label("free"),
+        superseding.label("superseded_by"),
+    ]
+
+
+def _claims(chosen: ColumnElement[bool]) -> Select[Any]:
+    held = CLAIM.c.released_at.is_(None)
+    expired = and_(held, CLAIM.c.lease_until < utc_now())
+    return (
+        select(
+            CLAIM.c.run_id,
+            func.count().label("claims"),
+            func.sum(CLAIM.c.stages).label("stages"),
+            func.max(CLAIM.c.token).label("token"),
+            func.max(CLAIM.c.lease_until).label("lease"),
+            func.sum(case((expired, 1), else_=0)).label("expired"),
+            func.sum(case((and_(held, ~expired, CLAIM.c.dispatch.is_(None)), 1), else_=0)).label(
+                "own"
+            ),
+        )
+        .join(RUN, RUN.c.id == CLAIM.c.run_id)
+        .where(chosen)
+        .group_by(CLAIM.c.run_id)
+    )
+
+
+def _deaths(chosen: ColumnElement[bool]) -> Select[Any]:
+    good = CLAIM.alias("good")
+    last_good = (
+        select(func.coalesce(func.max(good.c.token), 0))
+        .where(good.c.run_id == CLAIM.c.run_id, good.c.stages > 0)
+        .scalar_subquery()
+    )
+    return (
+        select(CLAIM.c.run_id, func.count().label("deaths"))
+        .join(RUN, RUN.c.id == CLAIM.c.run_id)
+        .where(chosen, CLAIM.c.reaped, CLAIM.c.stages == 0, CLAIM.c.token > last_good)
+        .group_by(CLAIM.c.run_id)
+    )
+
+
+def _dispatches(
+    connection: Connection, chosen: ColumnElement[bool]
+) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """The dispatches of runs: those that are open with their claims, and those that ended."""
+    held = and_(CLAIM.c.released_at.is_(None), CLAIM.c.lease_until >= utc_now())
+    statement = (
+        select(
+            DISPATCH,
+            func.count(case((held, 1))).label("held"),
+            func.max(CLAIM.c.lease_until).label("lease"),
+            func.max(CLAIM.c.released_at).label("released"),
+        )
+        .join(RUN, RUN.c.id == DISPATCH.c.run_id)
+        .outerjoin(CLAIM, CLAIM.c.dispatch == DISPATCH.c.id)
+        .where(chosen)
+        .group_by(*DISPATCH.c)
+        .order_by(DISPATCH.c.id)
+    )
+    going: dict[str, list[Any]] = defaultdict(list)
+    ended: dict[str, list[Any]] = defaultdict(list)
+    for row in connection.execute(statement):
+        (going if row.ended_at is None else ended)[row.run_id].append(row)
+    return going, ended
+
+
+def _facts(
+    run: Any, claims: Any, deaths: int, dispatches: Sequence[Any], ended: Sequence[Any]
+) -> RunFacts:
+    everyone = [*dispatches, *ended]
+    since = run.seen_at or run.created_at
+    started = max((d.started_at for d in everyone if d.started_at is not None), default=None)
+    marks = [run.calls, run.spent_nusd, started]
+    if claims is not None:
+        marks += [claims.stages, claims.token, claims.lease]
+    return RunFacts(
+        run_id=run.id,
+        status=RunStatus(run.status),
+        managed=run.managed,
+        drivers=run.drivers,
+        created_at=run.created_at,
+        completed_at=run.completed_at,
+        finalized_at=run.finalized_at,
+        settled_at=run.settled_at,
+        seen=run.seen,
+        seen_at=run.seen_at,
+        stalls=run.stalls,
+        open=bool(run.open),
+        free=bool(run.free),
+        begun=claims is not None,
+        expired=claims is not None and int(claims.expired) > 0,
+        drivers_seen=int(claims.own) if claims is not None else 0,
+        deaths=deaths,
+        signature="|".join(map(str, marks)),
+        superseded_by=run.superseded_by,
+        dispatches=tuple(map(_dispatch_facts, dispatches)),
+        dispatched=len(everyone),
+        failed=sum(d.ended_at > since for d in ended),
+        last_requested=max((d.requested_at for d in everyone), default=None),
+        last_message=next((d.message for d in reversed(ended) if d.message), ""),
+    )
+
+
+def _dispatch_facts(row: Any) -> DispatchFacts:
+    now = utc_now()
+    ends = [moment for moment in (row.started_at, row.released) if moment is not None]
+    if row.lease is not None:
+        ends.append(min(row.lease, now))
+    return DispatchFacts(
+        id=row.id,
+        key=row.key,
+        flow_run=row.flow_run,
+        requested_at=row.requested_at,
+        started_at=row.started_at,
+        held=bool(row.held),
+        last_seen=max(ends) if row.started_at is not None else None,
+    )
+
+
+# --- writes ---------------------------------------------------------------------
+
+
+def lock_run(connection: Connection, run_id: str) -> None:
+    """Hold a run's row until the transaction ends, so that one coordinator decides at a time.
+
+    Waits for others for `LOCK_WAIT_MS` only, and raises then: one run must not hold a tick.
+    """
+    if connection.dialect.name != "sqlite":
+        connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}"))
+    connection.execute(lock_rows(connection, select(RUN.c.id).where(RUN.c.id == run_id))).all()
+
+
+def remember(connection: Connection, found: RunFacts, *, stalls: int) -> None:
+    """Keep what was seen of a run; a stall leaves the time of the last change as it is."""
+    values: dict[str, Any] = {"seen": found.signature, "stalls": stalls}
+    if not stalls:
+        values["seen_at"] = utc_now()
+    connection.execute(update(RUN).where(RUN.c.id == found.run_id).values(values))
+
+
+def request_dispatches(connection: Connection, found: RunFacts, count: int) -> list[int]:
+    """Write that drivers are asked for; under the run's lock their keys are never used twice."""
+    return [
+        _insert_dispatch(connection, found.run_id, f"drive:{found.run_id}:{number}", flow_run=None)
+        for number in range(found.dispatched, found.dispatched + count)
+    ]
+
+
+def adopt_dispatch(connection: Connection, run_id: str, flow_run: str) -> int:
+    """Show a driver that nobody asked for, such as the one that planned the run itself, as
+    one that has begun; safe to run twice for one flow run."""
+    key = f"flow-run:{flow_run}:{run_id}"
+    known = connection.execute(select(DISPATCH.c.id).where(DISPATCH.c.key == key)).scalar()
+    if known is not None:
+        return int(known)
+    return _insert_dispatch(connection, run_id, key, flow_run=flow_run, started_at=utc_now())
+
+
+def _insert_dispatch(
+    connection: Connection,
+    run_id: str,
+    key: str,
+    *,
+    flow_run: str | None,
+    started_at: datetime | None = None,
+) -> int:
+    number: int = connection.execute(
+        insert(DISPATCH).returning(DISPATCH.c.id),
+        {
+            "run_id": run_id,
+            "key": key,
+            "flow_run": flow_run,
+            "requested_at": utc_now(),
+            "started_at": started_at,
+            "message": "",
+        },
+    ).scalar_one()
+    return number
+
+
+def set_flow_run(connection: Connection, dispatch: int, flow_run: str) -> None:
+    """Keep the engine's id of a driver; the same key always gets the same id."""
+    connection.execute(update(DISPATCH).where(DISPATCH.c.id == dispatch).values(flow_run=flow_run))
+
+
+def begin_dispatch(connection: Connection, dispatch: int) -> bool:
+    """Note that a driver begins.
+
+    Returns:
+        False when it was given up meanwhile, and must not drive.
+    """
+    going = DISPATCH.c.id == dispatch, DISPATCH.c.ended_at.is_(None)
+    connection.execute(
+        update(DISPATCH).where(*going, DISPATCH.c.started_at.is_(None)).values(started_at=utc_now())
+    )
+    return connection.execute(select(DISPATCH.c.id).where(*going)).scalar() is not None
+
+
+def end_dispatch(connection: Connection, dispatch: int, message: str = "") -> bool:
+    """Note that a driver is gone; safe to run twice: the first word stands."""
+    return end_dispatches(connection, [dispatch], message) > 0
+
+
+def end_dispatches(connection: Connection, dispatches: Iterable[int], message: str) -> int:
+    """Note that drivers are gone; gives how many were still thought of as going."""
+    numbers = list(dispatches)
+    if not numbers:
+        return 0
+    return connection.execute(
+        update(DISPATCH)
+        .where(DISPATCH.c.id.in_(numbers), DISPATCH.c.ended_at.is_(None))
+        .values(ended_at=utc_now(), message=message)
+    ).rowcount
