@@ -165,6 +165,15 @@ class EventKind(StrEnum):
     LOG = "log"
 
 
+class Fault(StrEnum):
+    """Whose fault an error is."""
+
+    INFRA = "infra"  # machines, networks, providers, sinks, weirbox itself
+    CONFIG = "config"  # something the suite names is malformed or not there
+    HARNESS = "harness"  # the system under test cannot be driven
+    AGENT = "agent"  # the system under test ran, and failed
+
+
 class ErrorKind(StrEnum):
     """Why a stage of a trial failed; `weirbox.domain.policy` says what follows."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,10 +24,27 @@ from weirbox.domain.words import (
 )
 from weirbox.store.types import to_nano, to_usd
 
+MISSING = "missing"
+"""What stands for the sinks that have no succeeded row, as what stage export is to redo."""
+
+
+def redo_text(checks: Iterable[str]) -> str:
+    """The checks that stage judge is to measure again, as a trial's row has them."""
+    return json.dumps(sorted(checks))
+
+
+def redo_checks(redo: str | None) -> frozenset[str]:
+    """The checks of `redo_text`; none for a stage that is done as a whole."""
+    return frozenset(json.loads(redo)) if redo is not None else frozenset()
+
 
 @dataclass(frozen=True)
 class Ticket:
-    """One claimed trial, as a driver takes it through the stages."""
+    """One claimed trial, as a driver takes it through the stages.
+
+    Attributes:
+        redo: At stage judge a `redo_text`, at stage export `MISSING`; None for all of it.
+    """
 
     run_id: str
     seq: int

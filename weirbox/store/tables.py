@@ -101,7 +101,7 @@ class Trial(SQLModel, table=True):
     Attributes:
         round: 1, and one more each time that somebody opens it again.
         redo: What an opened trial is to do again, where that is not all of its stage: the
-            judge's name at stage judge, `MISSING` at stage export.
+            names of checks at stage judge (JSON), `MISSING` at stage export.
     """
 
     __table_args__ = (

@@ -40,8 +40,8 @@ def write_stage_results(connection: Connection, results: Sequence[StageResult]) 
     """Record ended stages, each only while its driver's claim holds.
 
     Returns:
-        For each result whether it counted. One that comes under an old token, or
-        for a stage the trial has left, changes nothing.
+        For each result whether it counted. One that comes under an old token, for a
+        stage the trial has left, or from before it was opened again, changes nothing.
     """
     _count_stages(connection, results)
     held = _held_trials(connection, results)
@@ -65,25 +65,25 @@ def _key(result: StageResult) -> tuple[str, int]:
     return result.ticket.run_id, result.ticket.seq
 
 
-def _fence(result: StageResult) -> tuple[int, str]:
-    return result.ticket.token, str(result.stage)
+def _fence(result: StageResult) -> tuple[int, str, int]:
+    return result.ticket.token, str(result.stage), result.ticket.round
 
 
 def _held_trials(
     connection: Connection, results: Sequence[StageResult]
-) -> dict[tuple[str, int], tuple[int, str]]:
+) -> dict[tuple[str, int], tuple[int, str, int]]:
     by_run: dict[str, list[int]] = defaultdict(list)
     for result in results:
         by_run[result.ticket.run_id].append(result.ticket.seq)
-    held: dict[tuple[str, int], tuple[int, str]] = {}
+    held: dict[tuple[str, int], tuple[int, str, int]] = {}
     for run_id, seqs in by_run.items():
         statement = (
-            select(TRIAL.c.seq, TRIAL.c.claim, TRIAL.c.stage)
+            select(TRIAL.c.seq, TRIAL.c.claim, TRIAL.c.stage, TRIAL.c.round)
             .where(TRIAL.c.run_id == run_id, TRIAL.c.seq.in_(seqs))
             .order_by(TRIAL.c.seq)
         )
         for row in connection.execute(lock_rows(connection, statement)):
-            held[run_id, row.seq] = (row.claim, row.stage)
+            held[run_id, row.seq] = (row.claim, row.stage, row.round)
     return held
 
 
