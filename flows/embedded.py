@@ -7,7 +7,8 @@ from collections.abc import Callable
 import httpx
 from prefect.exceptions import PrefectException
 
-from flows.evaluate_run import evaluate_run, on_driver
+from flows.driving import on_driver
+from flows.evaluate_run import evaluate_run
 from flows.requests import EvaluateRequest
 from weirbox.pipeline.driver import Driver
 from weirbox.runtime import using

@@ -7,18 +7,43 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from weirbox.domain.base import Frozen
+from weirbox.domain.run import Origin
 from weirbox.domain.words import RunKind
 
 
 class EvaluateRequest(Frozen):
-    """What to evaluate: a suite file to plan a run from, or a run that is planned."""
+    """What to evaluate: a suite to plan a run of, or a run that is planned."""
 
-    suite: str | None = Field(default=None, description="Absolute path of a suite file")
-    run_id: str | None = Field(default=None, description="A run that is planned already")
-    kind: RunKind = RunKind.FULL
-    cases: tuple[str, ...] | None = Field(default=None, description="Case ids of a delta run")
-    since: str | None = Field(default=None, description="Delta: cases new since this run")
-    size: int | None = Field(default=None, ge=1, description="How many cases a preview takes")
+    suite: str | None = Field(
+        default=None,
+        title="Suite",
+        description="Name of a registered suite, or absolute path of a suite file",
+    )
+    run_id: str | None = Field(
+        default=None, title="Run", description="Instead of a suite: a run that is planned already"
+    )
+    kind: RunKind = Field(
+        default=RunKind.FULL,
+        title="Kind",
+        description="full: every current case; preview: a sample; delta: some cases",
+    )
+    cases: tuple[str, ...] | None = Field(
+        default=None, title="Cases", description="Delta: the ids of the cases"
+    )
+    since: str | None = Field(
+        default=None,
+        title="Since",
+        description="Delta: the cases that are new or changed since this run; or 'latest'",
+    )
+    size: int | None = Field(
+        default=None, ge=1, title="Size", description="Preview: how many cases"
+    )
+    origin: Origin = Field(
+        default=Origin(),
+        title="Origin",
+        description="What asks for the run; a newer run of the same pull request and suite "
+        "replaces an older one",
+    )
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -32,7 +57,18 @@ class EvaluateRequest(Frozen):
         return self.run_id or f"{self.suite} · {self.kind}"
 
 
+class DriveRequest(Frozen):
+    """Which run to drive, beside whoever drives it already."""
+
+    run_id: str = Field(title="Run", description="The run's id")
+    dispatch: int | None = Field(
+        default=None,
+        title="Dispatch",
+        description="Under which number the coordinator asked for this driver; empty by hand",
+    )
+
+
 class FinalizeRequest(Frozen):
     """Which completed run to finalize."""
 
-    run_id: str
+    run_id: str = Field(title="Run", description="The run's id")

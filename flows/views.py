@@ -38,15 +38,15 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-async def name_flow_run(run_id: str, tags: set[str]) -> None:
-    """Give the flow run its run's name, and tags to find it by."""
+async def label_flow_run(run_id: str, name: str, tags: set[str]) -> None:
+    """Give the flow run a name that tells its run, and tags to find it by."""
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return
     flow_run = context.flow_run
     async with get_client() as client:
         update = client.update_flow_run(
-            flow_run.id, name=run_id, tags=sorted({*flow_run.tags, *tags})
+            flow_run.id, name=name, tags=sorted({*flow_run.tags, *tags})
         )
         await _shown(run_id, "name", update)
 
@@ -61,7 +61,7 @@ async def progress_artifact(runtime: Runtime, run_id: str) -> AsyncIterator[None
     )
     await _shown(run_id, "dashboard link", link)
     artifact = await _shown(
-        run_id, "progress", acreate_progress_artifact(0.0, key=f"progress-{_key(run_id)}")
+        run_id, "progress", acreate_progress_artifact(0.0, key=progress_key(run_id))
     )
     if artifact is None:
         yield
@@ -87,8 +87,7 @@ async def _show(runtime: Runtime, run_id: str, artifact: Any) -> None:
 
 async def _update(runtime: Runtime, run_id: str, artifact: Any) -> None:
     counts = await asyncio.to_thread(_progress, runtime, run_id)
-    done = 100.0 * counts.exported / counts.planned if counts.planned else 100.0
-    await aupdate_progress_artifact(artifact, done, description=describe(counts))
+    await aupdate_progress_artifact(artifact, percent_done(counts), description=describe(counts))
 
 
 async def _shown(run_id: str, what: str, update: Awaitable[T]) -> T | None:
@@ -97,6 +96,16 @@ async def _shown(run_id: str, what: str, update: Awaitable[T]) -> T | None:
     except Exception as error:  # noqa: BLE001 - a view must not end a run
         log.warning("run %s: Prefect does not show its %s: %r", run_id, what, error)
         return None
+
+
+def percent_done(counts: Progress) -> float:
+    """How much of a run is done, in percent."""
+    return 100.0 * counts.exported / counts.planned if counts.planned else 100.0
+
+
+def progress_key(run_id: str) -> str:
+    """The key of the artifact that shows a run's progress, whoever publishes it."""
+    return f"progress-{_key(run_id)}"
 
 
 def describe(counts: Progress) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from weirbox.domain.run import Progress, RunSummary
+from weirbox.domain.run import Origin, Progress, RunSummary
 from weirbox.domain.spec import Suite
 from weirbox.domain.words import RunKind, RunStatus
 from weirbox.errors import NotPossible, ServiceError
@@ -190,8 +190,20 @@ def selection(
     return Selection(kind=kind, cases=listed, since=since, size=size)
 
 
-def plan_suite(runtime: Runtime, suite: SuiteLike, chosen: Selection) -> Planned:
-    """Freeze a run of a suite in whatever form it comes."""
+def plan_suite(
+    runtime: Runtime,
+    suite: SuiteLike,
+    chosen: Selection,
+    *,
+    origin: Origin | None = None,
+    managed: bool = False,
+) -> Planned:
+    """Freeze a run of a suite in whatever form it comes.
+
+    Args:
+        origin: What asked for the run.
+        managed: Whether the coordinator is to have it driven.
+    """
     folder = Path.cwd()
     if isinstance(suite, str | Path):
         folder = Path(suite).absolute().parent
@@ -204,6 +216,8 @@ def plan_suite(runtime: Runtime, suite: SuiteLike, chosen: Selection) -> Planned
         folder=str(folder),
         selection=chosen,
         prompt_folders=runtime.prompt_folders,
+        origin=origin,
+        managed=managed,
     )
 
 

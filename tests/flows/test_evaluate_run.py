@@ -19,6 +19,7 @@ from tests import factories
 from tests.factories import Fakes
 from tests.flows.conftest import Evaluations, Shown
 from weirbox.domain.case import Case
+from weirbox.domain.run import Origin
 from weirbox.domain.words import RunKind, RunStatus, ScoreState, TrialStage
 from weirbox.errors import ServiceError
 from weirbox.pipeline.driver import Driver
@@ -29,7 +30,8 @@ from weirbox.store.writes import change_status
 from weirbox.testing import MemorySink, ScriptedHarness
 
 SINKS = {"sinks": [{"kind": "jsonl", "path": "/nowhere"}]}
-NOTHING = {"suite": None, "cases": None, "since": None, "size": None}
+NOBODY = dict.fromkeys(Origin.model_fields)
+NOTHING = {"suite": None, "cases": None, "since": None, "size": None, "origin": NOBODY}
 ONE_AT_A_TIME = {"granularity": "case", "concurrency": {"execute": 1}}
 
 

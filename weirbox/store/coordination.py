@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -268,6 +268,23 @@ def _dispatch_facts(row: Any) -> DispatchFacts:
         held=bool(row.held),
         last_seen=max(ends) if row.started_at is not None else None,
     )
+
+
+class Driven(NamedTuple):
+    """A run that a flow run drives, and as which dispatch."""
+
+    dispatch: int
+    run_id: str
+
+
+def dispatches_of(connection: Connection, flow_run: str) -> list[Driven]:
+    """What a flow run has been a driver of, oldest first."""
+    statement = (
+        select(DISPATCH.c.id, DISPATCH.c.run_id)
+        .where(DISPATCH.c.flow_run == flow_run)
+        .order_by(DISPATCH.c.id)
+    )
+    return [Driven(row.id, row.run_id) for row in connection.execute(statement)]
 
 
 # --- writes ---------------------------------------------------------------------
