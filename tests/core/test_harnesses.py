@@ -606,7 +606,10 @@ class TestRecorded:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ('{"id": "a", "output": 1}\n{"id": "a"}', "r.jsonl, line 2: output: Field required"),
+            (
+                '{"id": "a", "output": 1}\n{"id": "a"}',
+                "r.jsonl, line 2: needs at least one of 'output'",
+            ),
             ('{"id": "a", "output": 1, "x": 2}', "r.jsonl, line 1: x: Extra inputs are not"),
             ("\n[", "r.jsonl, line 2: not JSON in UTF-8"),
             (

@@ -150,7 +150,20 @@ class MeasureGrader(GraderBase):
         return self
 
 
+class Given(GraderBase):
+    """A score that was given elsewhere: the recorded trial's score of the grader's name.
+
+    Whether it passed is what the recording says; else a boolean passes when true.
+
+    Attributes:
+        pass_at: A number passes from here on; absent means it does not bear on the verdict.
+    """
+
+    kind: Literal["given"]
+    pass_at: float | None = Field(default=None, allow_inf_nan=False)
+
+
 GraderSpec = Annotated[
-    TestsPass | CommandGrader | ScriptScore | AnswerMatch | TextMetric | MeasureGrader,
+    TestsPass | CommandGrader | ScriptScore | AnswerMatch | TextMetric | MeasureGrader | Given,
     Field(discriminator="kind"),
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from weirbox.domain.base import Frozen
+from weirbox.domain.given import GivenScore
 from weirbox.domain.words import ErrorKind, EventKind
 
 
@@ -87,6 +88,7 @@ class Observation(Frozen):
         output: The answer; text, or JSON where the harness gives JSON.
         duration: Seconds the harness took.
         correlation: The id the harness was given, the key of trace collection.
+        given: Scores that a recording brought along, for graders of kind given.
     """
 
     output: JsonValue = None
@@ -97,3 +99,4 @@ class Observation(Frozen):
     duration: float = 0.0
     correlation: str = ""
     error: StageError | None = None
+    given: dict[str, GivenScore] = Field(default_factory=dict)

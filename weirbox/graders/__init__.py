@@ -5,6 +5,7 @@ from __future__ import annotations
 from weirbox.domain.grading import (
     AnswerMatch,
     CommandGrader,
+    Given,
     GraderSpec,
     MeasureGrader,
     ScriptScore,
@@ -16,6 +17,7 @@ from weirbox.functions import read_files
 from weirbox.graders.answer_match import AnswerMatchGrader
 from weirbox.graders.base import grade_safely
 from weirbox.graders.command import ExitStatusGrader
+from weirbox.graders.given import GivenGrader
 from weirbox.graders.measures import measure_grader
 from weirbox.graders.script_score import ScriptScoreGrader
 from weirbox.graders.tests_pass import tests_grader
@@ -41,6 +43,8 @@ def build(spec: GraderSpec, workshop: Workshop) -> Grader:
             return TextMetricGrader(spec)
         case MeasureGrader():
             return measure_grader(spec)
+        case Given():
+            return GivenGrader(spec)
 
 
 __all__ = ["build", "grade_safely"]

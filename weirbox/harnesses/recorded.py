@@ -3,51 +3,41 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 
-from weirbox.domain.base import Frozen
 from weirbox.domain.case import Case
+from weirbox.domain.recording import Recording, first_mistake
 from weirbox.domain.seams import Handle, TrialContext, Workshop
 from weirbox.domain.spec import RecordedHarness
 from weirbox.domain.template import Missing, fill, lookup
-from weirbox.domain.trace import Observation, TraceEvent, Usage
+from weirbox.domain.trace import Observation, StageError
 from weirbox.domain.words import ErrorKind
 from weirbox.errors import HarnessError, SuiteError
 from weirbox.harnesses.values import case_values
 
-
-class Recording(Frozen):
-    """One line of a file of recorded answers.
-
-    Attributes:
-        trial: The trial it answers; absent means every trial without a line of its own.
-    """
-
-    model_config = ConfigDict(coerce_numbers_to_str=True)
-
-    id: str
-    output: JsonValue
-    trial: int | None = Field(default=None, ge=1)
-    trace: tuple[TraceEvent, ...] = ()
-    usage: Usage = Usage()
-    model: str | None = None
+Key = tuple[str, int | None]
+"""A case's id and a trial; None stands for every trial without a line of its own."""
 
 
 class Recorded:
-    """Gives recorded answers; see `RecordedHarness`."""
+    """Gives recorded answers; see `RecordedHarness`.
+
+    Memory: the file, and where each recording stands in it.
+    """
 
     needs_compute = False
 
     def __init__(self, spec: RecordedHarness, workshop: Workshop) -> None:
         self._spec = spec
-        self._recordings: dict[tuple[str, int | None], Recording] = {}
+        self._content = b""
+        self._lines: dict[Key, slice] = {}
         if spec.path is not None:
             file = str(Path(workshop.folder, spec.path).resolve())
-            self._recordings = _read(workshop.read_file(file), spec.path)
+            self._content = workshop.read_file(file)
+            self._lines = _index(self._content, spec.path)
 
     async def run(self, case: Case, *, handle: Handle | None, context: TrialContext) -> Observation:
         """Look the answer up.
@@ -55,15 +45,17 @@ class Recorded:
         Raises:
             HarnessError: Of kind `MISSING_RECORDING`.
         """
-        started = time.perf_counter()
         found = self._find(case, context.trial)
+        error = found.error
         return Observation(
             output=found.output,
             trace=found.trace,
             usage=found.usage,
             model=found.model,
-            duration=time.perf_counter() - started,
+            duration=found.duration or 0.0,
             correlation=context.correlation,
+            error=StageError(kind=ErrorKind.HARNESS_ERROR, message=error) if error else None,
+            given=found.scores,
         )
 
     async def aclose(self) -> None:
@@ -72,8 +64,8 @@ class Recorded:
     def _find(self, case: Case, trial: int) -> Recording:
         if self._spec.path is not None:
             for key in ((case.id, trial), (case.id, None)):
-                if key in self._recordings:
-                    return self._recordings[key]
+                if key in self._lines:
+                    return _parse(self._content[self._lines[key]])
             raise _missing(case, f"{self._spec.path!r} has no line for it (trial {trial})")
         try:
             return Recording(id=case.id, output=self._from_case(case, trial))
@@ -97,25 +89,33 @@ def _missing(case: Case, why: str) -> HarnessError:
     )
 
 
-def _read(content: bytes, path: str) -> dict[tuple[str, int | None], Recording]:
-    found: dict[tuple[str, int | None], Recording] = {}
-    lines: dict[tuple[str, int | None], int] = {}
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line.strip():
+def _index(content: bytes, path: str) -> dict[Key, slice]:
+    """Where each recording stands; every one of them is read once, so that mistakes show."""
+    found: dict[Key, slice] = {}
+    numbers: dict[Key, int] = {}
+    start = number = 0
+    while start < len(content):
+        number += 1
+        end = content.find(b"\n", start)
+        place = slice(start, len(content) if end < 0 else end)
+        start = place.stop + 1
+        if not content[place].strip():
             continue
         try:
-            recording = Recording.model_validate(json.loads(line.decode("utf-8-sig")))
+            recording = _parse(content[place])
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the line"
-            raise SuiteError(f"{path}, line {number}: {where}: {first['msg']}") from None
+            raise SuiteError(f"{path}, line {number}: {first_mistake(error)}") from None
         except (ValueError, RecursionError) as error:
             raise SuiteError(f"{path}, line {number}: not JSON in UTF-8: {error}") from None
         key = (recording.id, recording.trial)
         if key in found:
             raise SuiteError(
                 f"{path}, line {number}: id {recording.id!r} is recorded twice for the same "
-                f"trial; line {lines[key]} has it too"
+                f"trial; line {numbers[key]} has it too"
             )
-        found[key], lines[key] = recording, number
+        found[key], numbers[key] = place, number
     return found
+
+
+def _parse(line: bytes) -> Recording:
+    return Recording.model_validate(json.loads(line.decode("utf-8-sig")))
