@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from weirbox.domain.files import Files, FileSource
+from weirbox.domain.judging import ReplayProvider
 from weirbox.domain.seams import Workshop
+from weirbox.domain.spec import JsonlSink, ParquetSink, RecordedHarness, Suite
 from weirbox.errors import USER_FAULTS, SuiteError
 
 
@@ -23,6 +25,38 @@ def function_file(reference: str, folder: str) -> str | None:
     """
     place, _, _ = reference.rpartition(":")
     return absolute_path(place, folder) if place.endswith(".py") else None
+
+
+PACKAGE = "package:"
+"""Stands before a data file of an installed package, which has no place of its own."""
+
+
+def absolute_suite(suite: Suite, folder: str) -> Suite:
+    """The suite with the paths of its data absolute: dataset, recordings, replies, sinks.
+
+    Raises:
+        SuiteError: When no file can have such a name.
+    """
+
+    def absolute(part: Any) -> Any:
+        if part.path is None:
+            return part
+        return part.model_copy(update={"path": absolute_path(part.path, folder)})
+
+    changes: dict[str, Any] = {}
+    if not (suite.dataset.path or "").startswith(PACKAGE):
+        changes["dataset"] = absolute(suite.dataset)
+    if isinstance(suite.harness, RecordedHarness):
+        changes["harness"] = absolute(suite.harness)
+    changes["providers"] = {
+        name: absolute(provider) if isinstance(provider, ReplayProvider) else provider
+        for name, provider in suite.providers.items()
+    }
+    changes["sinks"] = tuple(
+        absolute(sink) if isinstance(sink, JsonlSink | ParquetSink) else sink
+        for sink in suite.sinks
+    )
+    return suite.model_copy(update=changes)
 
 
 def read_files(files: Files, workshop: Workshop) -> dict[str, str | bytes]:

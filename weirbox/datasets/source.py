@@ -15,11 +15,10 @@ from typing import BinaryIO, NoReturn
 
 from weirbox.domain.spec import DatasetSpec
 from weirbox.errors import DatasetError
+from weirbox.functions import PACKAGE
 
 CHUNK = 2**20
 """Bytes read at a time: large against a line, small against memory."""
-
-PACKAGE = "package:"
 
 
 def to_path(spec: DatasetSpec, folder: str) -> str | None:

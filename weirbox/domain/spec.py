@@ -17,6 +17,7 @@ from weirbox.domain.files import CaseFiles
 from weirbox.domain.grading import GraderSpec
 from weirbox.domain.judging import JudgeSpec, ProviderSpec
 from weirbox.domain.ruling import RuleSpec
+from weirbox.domain.schedule import Schedule
 from weirbox.domain.template import CASE_SLOTS, refuse_unknown_slots
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -64,6 +65,10 @@ class FieldMap(Frozen):
     target: str | None = None
 
 
+_OF_STORED = {"path", "records", "name", "version", "limit"}
+"""What may be said of a dataset in the store; how a file is read was said when it was added."""
+
+
 class DatasetSpec(Frozen):
     """Where the cases come from.
 
@@ -71,12 +76,16 @@ class DatasetSpec(Frozen):
         path: A file, relative to the suite file; or ``package:NAME/FILE`` for a
             data file inside an installed package. A ``.gz`` end is unpacked.
         records: The records themselves, instead of a path.
+        name: A dataset that is kept in the store, instead of a path.
+        version: Which version of it; the newest one if absent.
         on_error: ``stop`` at a malformed record, or ``quarantine`` it as a case.
         limit: Take only the first N records.
     """
 
     path: str | None = None
     records: tuple[JsonValue, ...] | None = None
+    name: Name | None = None
+    version: Count | None = Field(default=None, ge=1)
     format: DatasetFormat | None = None
     preset: Preset | None = None
     fields: FieldMap = FieldMap()
@@ -88,8 +97,19 @@ class DatasetSpec(Frozen):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if (self.path is None) == (self.records is None):
-            raise ValueError("give either 'path' or 'records'")
+        if sum(source is not None for source in (self.path, self.records, self.name)) != 1:
+            raise ValueError("give exactly one of 'path', 'records' and 'name'")
+        if self.version is not None and self.name is None:
+            raise ValueError("'version' goes with 'name' only")
+        useless = [
+            field
+            for field, about in type(self).model_fields.items()
+            if field not in _OF_STORED and getattr(self, field) != about.default
+        ]
+        if self.name is not None and useless:
+            raise ValueError(
+                f"a dataset in the store is taken as it was added: leave out {', '.join(useless)}"
+            )
         return self
 
 
@@ -187,8 +207,8 @@ class RecordedHarness(Frozen):
 
     Attributes:
         field: The dot path of the answer in the case's record.
-        path: A JSONL file of ``{"id", "output"}`` (and optionally ``trial``,
-            ``trace``, ``usage``, ``model``).
+        path: A JSONL file of recorded trials, ``{"id", "output"}`` and more; see
+            `weirbox.domain.recording.Recording`.
         template: A template over the case, its target included.
     """
 
@@ -276,7 +296,13 @@ class Concurrency(Frozen):
 
 
 class Suite(Frozen):
-    """The versioned specification of an evaluation."""
+    """The versioned specification of an evaluation.
+
+    Attributes:
+        schedule: When it is run by itself, once it is registered.
+        auto_run: Whether new and changed cases of its dataset are run by themselves, once
+            it is registered.
+    """
 
     suite: Name
     description: str = ""
@@ -298,12 +324,25 @@ class Suite(Frozen):
     reuse: bool = False
     category: str | None = None
     tags: tuple[str, ...] = ()
+    schedule: Schedule | None = None
+    auto_run: Literal["delta"] | None = None
 
     @field_validator("sinks")
     @classmethod
     def _sinks_differ(cls, sinks: tuple[SinkSpec, ...]) -> tuple[SinkSpec, ...]:
         _refuse_twins("sinks", [sink.name for sink in sinks])
         return sinks
+
+    @model_validator(mode="after")
+    def _growth_is_seen(self) -> Self:
+        if self.auto_run is not None and self.dataset.name is None:
+            raise ValueError(
+                "'auto_run' needs a dataset in the store (dataset: {name: NAME}), as the growth "
+                "of a file is not seen; add the file with: weirbox dataset add FILE --name NAME"
+            )
+        if self.auto_run is not None and self.dataset.version is not None:
+            raise ValueError("'auto_run' needs a dataset without 'version': a version never grows")
+        return self
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:

@@ -8,19 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weirbox import judges
-from weirbox.datasets import to_path
 from weirbox.domain.files import FileSource
 from weirbox.domain.judging import Prompt, ReplayProvider
 from weirbox.domain.plan import FrozenFile
 from weirbox.domain.seams import Workshop
-from weirbox.domain.spec import (
-    JsonlSink,
-    ParquetSink,
-    RecordedHarness,
-    Suite,
-)
+from weirbox.domain.spec import RecordedHarness, Suite
 from weirbox.errors import PlanError, PromptMissing
-from weirbox.functions import absolute_path, function_file, load_function
+from weirbox.functions import absolute_path, absolute_suite, function_file, load_function
 
 
 class FrozenSuite(NamedTuple):
@@ -52,7 +46,7 @@ def freeze(suite: Suite, *, folder: str, prompt_folders: tuple[str, ...]) -> Fro
             prompts[judge.name] = judges.resolve(judge.prompt, prompt_folders)
         except PromptMissing as error:
             skipped[judge.name] = str(error)
-    absolute = _with_absolute_paths(suite, folder)
+    absolute = _without_its_surroundings(suite, folder)
     contents: dict[str, bytes] = {}
     files = []
     for path in dict.fromkeys(_files(absolute, folder)):
@@ -86,33 +80,14 @@ def _read(path: str) -> bytes:
         raise PlanError(f"the suite names {path!r}, which cannot be read: {error}") from error
 
 
-def _with_absolute_paths(suite: Suite, folder: str) -> Suite:
-    def absolute(path: str) -> str:
-        return absolute_path(path, folder)
-
-    dataset = suite.dataset.model_copy(
-        update={
-            "path": to_path(suite.dataset, folder=folder),
-            "records": None if suite.dataset.records is None else (),
-        }
-    )
-    changes: dict[str, object] = {"dataset": dataset}
-    harness = suite.harness
-    if isinstance(harness, RecordedHarness) and harness.path is not None:
-        changes["harness"] = harness.model_copy(update={"path": absolute(harness.path)})
-    changes["providers"] = {
-        name: provider.model_copy(update={"path": absolute(provider.path)})
-        if isinstance(provider, ReplayProvider)
-        else provider
-        for name, provider in suite.providers.items()
-    }
-    changes["sinks"] = tuple(
-        sink.model_copy(update={"path": absolute(sink.path)})
-        if isinstance(sink, JsonlSink | ParquetSink)
-        else sink
-        for sink in suite.sinks
-    )
-    return suite.model_copy(update=changes)
+def _without_its_surroundings(suite: Suite, folder: str) -> Suite:
+    """The suite as it is kept with a run: paths absolute, and neither the records, which are
+    trials by then, nor what starts runs of it."""
+    suite = absolute_suite(suite, folder)
+    dataset = suite.dataset
+    if dataset.records is not None:
+        dataset = dataset.model_copy(update={"records": ()})
+    return suite.model_copy(update={"dataset": dataset, "schedule": None, "auto_run": None})
 
 
 def _files(suite: Suite, folder: str) -> Iterator[str]:

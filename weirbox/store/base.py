@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Select, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 from weirbox.store import side_tables, tables
@@ -49,6 +49,19 @@ def add(
     if rows:
         columns = tuple(rows[0]) if replace else ()
         connection.execute(_insert(connection.dialect.name, into, columns), list(rows))
+
+
+def add_new(connection: Connection, into: Table, row: dict[str, Any]) -> bool:
+    """Insert a row, unless it is there; gives whether this call made it."""
+    statement = _insert(connection.dialect.name, into, ())
+    return bool(connection.execute(statement, row).rowcount)
+
+
+def add_from(connection: Connection, into: Table, rows: Select[Any]) -> None:
+    """Insert what a query gives, in columns of the same names; what is there already stays."""
+    names = [column.name for column in rows.selected_columns]
+    statement = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(into)
+    connection.execute(statement.from_select(names, rows).on_conflict_do_nothing())
 
 
 @lru_cache(maxsize=64)

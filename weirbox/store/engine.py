@@ -76,11 +76,14 @@ class Database:
     def write(self) -> Iterator[Connection]:
         """A transaction that may write: on SQLite it takes the write lock at once,
         so that it can never fail half-way on a lock that it needs to upgrade."""
-        with (
-            self.engine.connect().execution_options(**{_WRITE: True}) as connection,
-            connection.begin(),
-        ):
+        with self.engine.connect() as connection, self.writing(connection):
             yield connection
+
+    @contextmanager
+    def writing(self, connection: Connection) -> Iterator[None]:
+        """The same, on a connection that the caller keeps."""
+        with connection.execution_options(**{_WRITE: True}).begin():
+            yield
 
     def persist(self, work: Callable[[Connection], T]) -> T:
         """Do work in a writing transaction, again from its start while the database is in
