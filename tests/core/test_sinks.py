@@ -141,6 +141,7 @@ async def test_a_line_holds_the_whole_trial(tmp_path: Path) -> None:
         "case_id": "one",
         "trial": 1,
         "entry_digest": "digest of one",
+        "round": 1,
         "category": "easy",
         "input": {"question": "2 + 2"},
         "target": "4",

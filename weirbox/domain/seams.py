@@ -282,7 +282,12 @@ class RunHeader(Frozen):
 
 
 class TrialExport(Frozen):
-    """One judged trial, as it is sent to a sink."""
+    """One judged trial, as it is sent to a sink.
+
+    Attributes:
+        round: 1, and more where the trial was opened again: what a later round sends takes
+            the place of what an earlier one sent.
+    """
 
     run_id: str
     suite: str
@@ -304,6 +309,7 @@ class TrialExport(Frozen):
     error: str | None
     executed_at: str | None
     judged_at: str | None
+    round: int = 1
 
 
 class ExportOutcome(NamedTuple):

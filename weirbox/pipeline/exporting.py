@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 
 from weirbox.domain.case import Case
@@ -14,9 +15,9 @@ from weirbox.pipeline.kit import Kit
 from weirbox.store.rows import ExportRecord, Ticket
 
 
-async def export(item: TrialExport, kit: Kit) -> tuple[ExportRecord, ...]:
-    """Send one judged trial to all sinks at once; safe to run again, as sinks are."""
-    return tuple(await asyncio.gather(*(_send(sink, item) for sink in kit.sinks)))
+async def export(item: TrialExport, sinks: Sequence[Sink]) -> tuple[ExportRecord, ...]:
+    """Send one judged trial to sinks, to all at once; safe to run again, as sinks are."""
+    return tuple(await asyncio.gather(*(_send(sink, item) for sink in sinks)))
 
 
 async def _send(sink: Sink, item: TrialExport) -> ExportRecord:
@@ -47,6 +48,7 @@ def trial_export(
         suite=kit.plan.suite.suite,
         case_id=ticket.case_id,
         trial=ticket.trial,
+        round=ticket.round,
         entry_digest=ticket.entry_digest,
         category=ticket.category,
         input=case.input,

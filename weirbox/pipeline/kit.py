@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from weirbox import compute, graders, harnesses, judges, rules, sinks
@@ -80,15 +80,20 @@ class Kit:
         known = len(self.compute_graders)
         return tuple(s for s in self.in_order(scores) if self._place(s.name) < known)
 
+    def check_of(self, name: str) -> str | None:
+        """The check that gives a score of this name."""
+        return check_of(name, self._checks)
+
     def _place(self, name: str) -> int:
-        """Where a score's check stands; a grader may give several scores, as ``check.key``."""
+        """Where a score's check stands."""
+        check = self.check_of(name)
+        return len(self._checks) if check is None else self._checks.index(check)
+
+    @property
+    def _checks(self) -> list[str]:
         suite, skipped = self.plan.suite, self.plan.skipped_judges
         checks = [check.name for check in (*self.compute_graders, *self.graders, *suite.rules)]
-        checks += sorted((judge.name for judge in suite.judges), key=lambda name: name in skipped)
-        if name in checks:
-            return checks.index(name)
-        fitting = [check for check in checks if name.startswith(f"{check}.")]
-        return checks.index(max(fitting, key=len)) if fitting else len(checks)
+        return checks + sorted((judge.name for judge in suite.judges), key=skipped.__contains__)
 
     async def aclose(self) -> None:
         """Close everything; what fails to close does not keep the rest open."""
@@ -98,6 +103,13 @@ class Kit:
         if self.compute is not None:
             closing.append(self.compute.aclose())
         await asyncio.gather(*closing, return_exceptions=True)
+
+
+def check_of(name: str, checks: Collection[str]) -> str | None:
+    """The check that gives a score of this name; one may give several, as ``check.key``."""
+    if name in checks:
+        return name
+    return max((check for check in checks if name.startswith(f"{check}.")), key=len, default=None)
 
 
 def build_kit(

@@ -6,6 +6,7 @@ import asyncio
 import traceback
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from weirbox.budget import TrialLedger, total_cost
@@ -13,15 +14,23 @@ from weirbox.domain.base import digest
 from weirbox.domain.case import Case
 from weirbox.domain.policy import POLICIES
 from weirbox.domain.score import JudgeCall, Judged, Score
+from weirbox.domain.seams import Sink
 from weirbox.domain.trace import Observation, StageError
 from weirbox.domain.words import ErrorKind, ExportStatus, Stage, TrialStage
 from weirbox.pipeline.executing import Executed, execute
 from weirbox.pipeline.exporting import export, trial_export
-from weirbox.pipeline.judging import judge, unjudged
+from weirbox.pipeline.judging import Standing, judge, judge_again, unjudged
 from weirbox.pipeline.kit import Kit
 from weirbox.store import queries
 from weirbox.store.engine import Database, is_trouble
-from weirbox.store.rows import StageResult, Ticket, pack_observation
+from weirbox.store.rows import (
+    MISSING,
+    ExportRecord,
+    StageResult,
+    Ticket,
+    pack_observation,
+    redo_checks,
+)
 from weirbox.store.types import utc_now
 from weirbox.store.writer import Writer
 
@@ -31,6 +40,10 @@ class Item:
     """A trial in flight: its ticket, and what earlier stages left in memory.
 
     What is None was done by an earlier driver and is read from its rows when needed.
+
+    Attributes:
+        standing: Where some checks only are measured again: what stands of the others.
+        sent: The sinks that have the trial already.
     """
 
     ticket: Ticket
@@ -39,7 +52,9 @@ class Item:
     observation: Observation | None = None
     executed_scores: tuple[Score, ...] = ()
     executed_at: datetime | None = None
+    standing: Standing | None = None
     judged: Judged | None = None
+    sent: frozenset[str] = frozenset()
     judged_at: datetime | None = None
     cost_usd: float | None = None
     in_window: bool = False
@@ -89,7 +104,9 @@ class Stages:
 
     async def _execute(self, item: Item, started: datetime) -> StageResult:
         key = self._reuse_key(item) if self.kit.plan.suite.reuse else None
-        reused = await asyncio.to_thread(self._reusable, key) if key is not None else None
+        reused = None
+        if key is not None and item.ticket.round == 1:
+            reused = await asyncio.to_thread(self._reusable, key)
         executed = reused or await execute(item.case, item.ticket, self.kit)
         error = executed.error
         if error and item.ticket.attempt < POLICIES[error.kind].attempts:
@@ -139,17 +156,28 @@ class Stages:
             earlier = await asyncio.to_thread(self._earlier_calls, item)
         ledger = TrialLedger(self.writer, item.ticket, self.kit.plan.suite.budget, earlier)
         observation = item.observation or Observation()
-        judged = await judge(
-            item.case, item.ticket, observation, item.executed_scores, kit=self.kit, ledger=ledger
-        )
+        case, ticket = item.case, item.ticket
+        if item.standing is not None:
+            judged = await judge_again(
+                case, ticket, observation, item.standing, kit=self.kit, ledger=ledger
+            )
+            scores = item.standing.fresh(judged)
+        else:
+            judged = await judge(
+                case, ticket, observation, item.executed_scores, kit=self.kit, ledger=ledger
+            )
+            scores = judged.scores
         item.judged, item.judged_at = judged, utc_now()
         item.cost_usd = ledger.cost_usd
+        if ticket.round > 1:
+            item.cost_usd = await asyncio.to_thread(self._cost_of_all_rounds, ticket)
         return StageResult(
-            ticket=item.ticket,
+            ticket=ticket,
             stage=Stage.JUDGE,
             started_at=started,
             ended_at=item.judged_at,
             calls=tuple(ledger.free_calls),
+            scores=scores,
             **self._decided(judged),
         )
 
@@ -157,7 +185,6 @@ class Stages:
         """The fields of a stage result that say what a trial comes to."""
         return {
             "next_stage": TrialStage.EXPORT if self.kit.sinks else TrialStage.DONE,
-            "scores": judged.scores,
             "state": judged.state,
             "verdict": judged.verdict,
             "disposition": judged.disposition,
@@ -169,6 +196,10 @@ class Stages:
         with self.database.read() as connection:
             ticket = item.ticket
             return queries.load_calls(connection, ticket.run_id, ticket.seq, round=ticket.round)
+
+    def _cost_of_all_rounds(self, ticket: Ticket) -> float | None:
+        with self.database.read() as connection:
+            return total_cost(queries.load_calls(connection, ticket.run_id, ticket.seq))
 
     # --- export -----------------------------------------------------------------
 
@@ -185,7 +216,7 @@ class Stages:
                 executed_at=item.executed_at,
                 judged_at=item.judged_at,
             ),
-            self.kit,
+            self.sinks_of(item),
         )
         failed = [f"{r.sink}: {r.message}" for r in records if r.status is ExportStatus.FAILED]
         if failed and item.ticket.attempt < POLICIES[ErrorKind.SINK].attempts:
@@ -200,6 +231,10 @@ class Stages:
             exports=records,
         )
 
+    def sinks_of(self, item: Item) -> tuple[Sink, ...]:
+        """Those that the trial is to be sent to."""
+        return tuple(sink for sink in self.kit.sinks if sink.name not in item.sent)
+
     # --- what an earlier driver did -------------------------------------------------
 
     def _load(self, stage: Stage, item: Item) -> None:
@@ -209,12 +244,17 @@ class Stages:
                 item.observation = queries.load_observation(connection, ticket.observation)
             scores = queries.load_scores(connection, ticket.run_id, ticket.seq)
             item.executed_at = ticket.executed_at
+            rows = queries.proposals_of(connection, ticket.run_id, ticket.seq)
+            proposals = tuple(map(queries.proposal_from, rows))
             if stage is Stage.JUDGE:
                 item.executed_scores = self.kit.of_compute_graders(scores)
+                if ticket.redo is not None:
+                    item.standing = Standing(self.kit.in_order(scores), proposals)
                 return
             row = queries.trial_row(connection, ticket.run_id, ticket.seq)
             calls = queries.load_calls(connection, ticket.run_id, ticket.seq)
-            proposals = queries.proposals_of(connection, ticket.run_id, ticket.seq)
+            if ticket.redo == MISSING:
+                item.sent = queries.sinks_with(connection, ticket.run_id, ticket.seq)
         item.judged_at = row.judged_at
         item.cost_usd = total_cost(calls)
         item.judged = Judged(
@@ -223,7 +263,7 @@ class Stages:
             disposition=row.disposition,
             state=row.state,
             deciding=row.deciding or "",
-            proposals=tuple(queries.proposal_from(proposal) for proposal in proposals),
+            proposals=proposals,
         )
 
     # --- faults -----------------------------------------------------------------
@@ -254,7 +294,11 @@ class Stages:
     def _given_up(
         self, stage: Stage, item: Item, started: datetime, error: StageError
     ) -> StageResult:
-        """A judge or export stage that cannot be done: recorded, and the run goes on."""
+        """A judge or export stage that cannot be done: recorded, and the run goes on.
+
+        What was sent in an earlier round is not what stands now, so the export has failed
+        at every sink, whatever its row says.
+        """
         ended = StageResult(
             ticket=item.ticket,
             stage=stage,
@@ -264,10 +308,18 @@ class Stages:
             error=error,
         )
         if stage is Stage.EXPORT:
-            return ended
-        judged = unjudged(item.executed_scores, self.kit, error)
+            failed = partial(
+                ExportRecord, status=ExportStatus.FAILED, url=None, message=error.message
+            )
+            return replace(
+                ended, exports=tuple(failed(sink=sink.name) for sink in self.sinks_of(item))
+            )
+        standing = item.standing.scores if item.standing is not None else item.executed_scores
+        judged = unjudged(standing, self.kit, error)
         item.judged, item.judged_at = judged, ended.ended_at
-        return replace(ended, **self._decided(judged))
+        again = redo_checks(item.ticket.redo)
+        scores = tuple(s for s in judged.scores if not again or s.name in again)
+        return replace(ended, scores=scores, **self._decided(judged))
 
 
 def _again(stage: Stage, item: Item, started: datetime, error: StageError) -> StageResult:

@@ -31,7 +31,7 @@ class RunFolder:
 
 
 class FolderSink(ABC):
-    """Writes each trial of a run, once, as a line of a part file.
+    """Writes each trial of a run, once in each round, as a line of a part file.
 
     Attributes:
         parts_in: Where below the run's folder the parts stand.
@@ -75,7 +75,7 @@ class FolderSink(ABC):
             raise SinkError(f"sink {self.name!r} cannot be set up: {error}") from error
 
     async def send(self, trial: TrialExport) -> ExportOutcome:
-        """Append the trial unless its entry digest is there already. Never raises.
+        """Append the trial unless it is there already, of its round. Never raises.
 
         What is sent while others are being written is written together, in one thread.
         """
@@ -150,6 +150,9 @@ class FolderSink(ABC):
 
 class JsonlFolder(FolderSink):
     """``<path>/<run id>/trials-*.jsonl``: one line per judged trial, one part per process.
+
+    A trial that was opened again has a line for each ``round`` it was sent in; that of the
+    latest counts.
 
     When the run is completed, ``complete.json`` says how many trials there are.
     """

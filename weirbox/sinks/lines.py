@@ -5,45 +5,57 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from weirbox.domain.base import Frozen
 from weirbox.domain.score import Score
 from weirbox.domain.seams import TrialExport
 
-_KEY = re.compile(rb'\{"entry_digest":("(?:[^"\\]|\\.)*")')
+_KEY = re.compile(rb'\{"entry_digest":("(?:[^"\\]|\\.)*")(?:,"round":(\d{1,9}),)?')
 _SURROGATE = re.compile(r"\\ud[89a-f]")
 
 NOT_FINITE = frozenset({"float:NaN", "float:Infinity", "float:-Infinity"})
 """How numbers that JSON cannot write stand in a line."""
 
 
+class LineKey(NamedTuple):
+    """Which trial a line holds; of two lines of one trial that of the later round counts.
+
+    Attributes:
+        entry: The JSON text of the entry digest.
+    """
+
+    entry: bytes
+    round: int
+
+
 def trial_line(trial: TrialExport) -> bytes:
     """Encode one trial as an ASCII line with its line feed.
 
-    The entry digest comes first, so that `line_key` need not parse the line.
+    The entry digest and the round come first, so that `line_key` need not parse the line.
     Scores that were not measured have their state and reason, and no value. The
     output stands once, not in the observation again. NaN and infinities stand as
     the texts of `NOT_FINITE`; lone surrogates are escaped, since strict readers
     refuse them.
     """
     nested = {"observation", "scores", "proposals"}
-    record = {"entry_digest": trial.entry_digest} | trial.model_dump(exclude=nested)
+    key = {"entry_digest": trial.entry_digest, "round": trial.round}
+    record = key | trial.model_dump(exclude=nested)
     record["scores"] = [_score(score) for score in trial.scores]
     record["proposals"] = [_present(proposal) for proposal in trial.proposals]
     record["observation"] = trial.observation.model_dump(exclude={"output"}, exclude_defaults=True)
     return encoded(record) + b"\n"
 
 
-def key_of(trial: TrialExport) -> bytes:
+def key_of(trial: TrialExport) -> LineKey:
     """What `line_key` finds in the trial's line."""
-    return encoded(trial.entry_digest)
+    return LineKey(encoded(trial.entry_digest), trial.round)
 
 
-def line_key(line: bytes) -> bytes | None:
-    """The JSON text of a line's entry digest; None when it is no trial's line."""
+def line_key(line: bytes) -> LineKey | None:
+    """A line's key; None when it is no trial's line. A line without a round is of the first."""
     match = _KEY.match(line)
-    return match and match.group(1)
+    return match and LineKey(match.group(1), int(match.group(2) or 1))
 
 
 def encoded(value: Any) -> bytes:

@@ -4,7 +4,8 @@ Every process appends to a part of its own, so a process that is killed while it
 writes tears at most the last line of its own part, which no reader takes for a
 line. A lock over the folder makes "is it there already?" and "append" one step:
 a trial that two drivers send, or one driver sends again after a crash, stands
-once.
+once. A trial that was opened again stands once for each round it was sent in, and
+the line of the latest round counts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from weirbox.sinks.lines import line_key
+from weirbox.sinks.lines import LineKey, line_key
 
 _LOCK = ".lock"
 
@@ -35,6 +36,7 @@ class Parts:
         self._own = folder / f"trials-{uuid.uuid4().hex[:12]}.jsonl"
         self._file: int | None = None
         self._places: dict[int, Path] = {}
+        self._rounds: dict[int, int] = {}
         self._read: dict[Path, int] = {}
         self._thread_lock = threading.Lock()
 
@@ -53,8 +55,9 @@ class Parts:
                 self._read_others()
             return len(self._places)
 
-    def append(self, key: bytes, line: bytes) -> Path:
-        """Append a line unless a part has its key already; safe to call from several threads.
+    def append(self, key: LineKey, line: bytes) -> Path:
+        """Append a line unless a part has one of its trial of that round, or of a later one;
+        safe to call from several threads.
 
         Returns:
             The part where the line stands.
@@ -62,14 +65,14 @@ class Parts:
         Raises:
             OSError: When it cannot be written; what was written of it is taken back.
         """
-        digest = _digest(key)
+        digest = _digest(key.entry)
         with self._thread_lock:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._folder_lock():
                 self._read_others()
-                if digest not in self._places:
+                if self._is_newer(digest, key.round):
                     self._write(line)
-                    self._places[digest] = self._own
+                    self._place(digest, key.round, self._own)
                 return self._places[digest]
 
     def close(self) -> None:
@@ -84,14 +87,25 @@ class Parts:
         return sorted(self.folder.glob("trials-*.jsonl"))
 
     def lines(self) -> Iterator[bytes]:
-        """Every trial's line once, part by part, without its line feed."""
+        """Every trial's line of its latest round that `refresh` found, once, part by part,
+        without its line feed."""
         seen: set[int] = set()
         for path in self.paths():
             for line, _ in _whole_lines(path, 0):
                 key = line_key(line)
-                if key is not None and (digest := _digest(key)) not in seen:
+                if key is None or (digest := _digest(key.entry)) in seen:
+                    continue
+                if key.round >= self._rounds.get(digest, 1):
                     seen.add(digest)
                     yield line
+
+    def _is_newer(self, digest: int, round: int) -> bool:
+        return digest not in self._places or round > self._rounds.get(digest, 1)
+
+    def _place(self, digest: int, round: int, path: Path) -> None:
+        self._places[digest] = path
+        if round > 1:
+            self._rounds[digest] = round
 
     def _read_others(self) -> None:
         for path in self.paths():
@@ -101,8 +115,8 @@ class Parts:
             for line, end in _whole_lines(path, start):
                 self._read[path] = end
                 key = line_key(line)
-                if key is not None:
-                    self._places.setdefault(_digest(key), path)
+                if key is not None and self._is_newer(digest := _digest(key.entry), key.round):
+                    self._place(digest, key.round, path)
 
     def _write(self, line: bytes) -> None:
         if self._file is None:

@@ -12,7 +12,7 @@ from weirbox.domain.case import Case
 from weirbox.domain.plan import Plan
 from weirbox.domain.score import JudgeCall, Proposal, Score
 from weirbox.domain.trace import Observation
-from weirbox.domain.words import RunStatus, TrialStage
+from weirbox.domain.words import ExportStatus, RunStatus, TrialStage
 from weirbox.errors import NotPossible
 from weirbox.store.base import (
     CALL,
@@ -36,6 +36,7 @@ from weirbox.store.rows import (
     unpack_observation,
 )
 from weirbox.store.summaries import progress as progress
+from weirbox.store.summaries import progress_of as progress_of
 from weirbox.store.summaries import summaries as summaries
 from weirbox.store.summaries import summary as summary
 
@@ -247,6 +248,13 @@ def exports_of(connection: Connection, run_id: str, seq: int) -> list[Any]:
     """What became of a trial at each sink."""
     statement = select(EXPORT).where(EXPORT.c.run_id == run_id, EXPORT.c.seq == seq)
     return list(connection.execute(statement.order_by(EXPORT.c.sink)).all())
+
+
+def sinks_with(connection: Connection, run_id: str, seq: int) -> frozenset[str]:
+    """The sinks that a trial was sent to with success."""
+    sent = (EXPORT.c.run_id == run_id, EXPORT.c.seq == seq)
+    statement = select(EXPORT.c.sink).where(*sent, EXPORT.c.status == ExportStatus.SUCCEEDED)
+    return frozenset(connection.execute(statement).scalars())
 
 
 def proposals_of(connection: Connection, run_id: str, seq: int) -> list[Any]:
