@@ -108,6 +108,7 @@ class Stop:
             task.cancel()
             return
         self.signalled = True
+        log.warning("told to end: run %s drains", self._run_id)
         for driver in self._drivers:
             driver.drain()
         self._wake.set()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -23,6 +24,7 @@ from prefect.context import refresh_global_settings_context
 
 from flows.embedded import evaluate_here
 from tests import factories
+from tests.flows.deployed import Deployed
 from weirbox.domain.run import RunSummary
 from weirbox.domain.spec import Suite
 from weirbox.pipeline.driver import Driver
@@ -139,3 +141,11 @@ def evaluations(prefect_api: str, settings: Settings) -> Evaluations:
 def shown(prefect_api: str) -> Shown:
     """What the session's Prefect server shows."""
     return Shown()
+
+
+@pytest.fixture
+def deployed(prefect_api: str, settings: Settings, tmp_path: Path) -> Iterator[Deployed]:
+    """Deployments of a name of their own, and a runner for them where one is started."""
+    named = settings.model_copy(update={"deployment": f"test-{uuid4().hex[:8]}"})
+    with Deployed.make(named, tmp_path) as made:
+        yield made
