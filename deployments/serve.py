@@ -1,43 +1,144 @@
-"""The local runner: ``python -m deployments.serve`` offers `evaluate-run` as a deployment.
+"""The local runner: ``python -m deployments.serve`` registers weirbox's deployments and runs
+what is started of them on this machine.
 
-The dashboard, the Prefect UI and ``prefect deployment run evaluate-run/local`` start runs
-through it.
+The dashboard, the Prefect UI, schedules and `weirbox.trigger` start runs through it. Suites that
+`weirbox deploy` registers later are taken up within seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from uuid import UUID
 
-LOCAL = "local"
-"""The name of the deployment of `evaluate-run`."""
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.deployments.runner import RunnerDeployment
+from prefect.exceptions import PrefectException
+from prefect.runner import Runner
+
+from deployments.automations import HEARTBEAT_S
+from deployments.registering import Outcome, own_deployments, register
+from weirbox.runtime import open_runtime
+from weirbox.settings import Settings
+from weirbox.store import registry
+
+log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 """How often the runner asks for work; Prefect's own 10 s are felt by whoever waits."""
 
+LOOK_S = 5.0
+"""How often it looks for deployments that were registered meanwhile."""
 
-async def serve(*, webserver: bool) -> None:
-    """Serve until the process is told to end; the deployment stays, and is not paused.
+AGAIN_S = 5.0
+"""Pause before it starts over after the server was away for minutes."""
 
-    Safe to run again: the deployment is registered under the same name.
+DRIVING = max(4, os.cpu_count() or 1)
+"""Evaluations and drivers that run at once, each a process of about 150 MB; the rest waits."""
+
+TENDING = 4
+"""Ticks and finalizations that run at once, beside the drivers: however many of those there
+are, runs are looked after."""
+
+TENDED = ("coordinate.", "finalize_run.")
+"""What the entrypoints of those have in them."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A deployment that is registered already, as a runner takes one on."""
+
+    id: UUID
+    name: str
+    storage: None = None
+
+    async def aapply(self) -> UUID:
+        """Nothing is written: the server has it."""
+        return self.id
+
+
+async def serve(settings: Settings, *, webserver: bool) -> None:
+    """Register, then serve until the process is told to end; nothing is paused then.
+
+    Safe to run again, and beside another one: both ask the server, which gives each flow run
+    to one of them.
     """
-    from prefect.runner import Runner
-    from prefect.types.entrypoint import EntrypointType
+    with open_runtime(settings) as runtime, runtime.database.read() as connection:
+        suites = registry.registered_suites(connection)
+    async with get_client() as client:
+        for one in await register(client, suites, deployment=settings.deployment):
+            if one.outcome is Outcome.REFUSED:
+                log.warning("%s is not registered: %s", one.name, one.detail)
+    while not await _serve(settings.deployment, webserver=webserver):
+        log.warning("the Prefect server was away for minutes: the runner starts over")
 
-    from flows.evaluate_run import evaluate_run
 
-    runner = Runner(
-        name="weirbox", query_seconds=POLL_S, pause_on_shutdown=False, webserver=webserver
-    )
-    deployment = await evaluate_run.ato_deployment(
-        LOCAL,
-        description="Evaluate a suite, or go on with a run, on this machine.",
-        tags=["weirbox"],
-        entrypoint_type=EntrypointType.MODULE_PATH,
-    )
-    await runner.aadd_deployment(deployment)
-    await runner.start()
+async def _serve(deployment: str, *, webserver: bool) -> bool:
+    """Run flow runs; True when the process was told to end, False when the server was away
+    for so long that Prefect's runner gave up."""
+    driving = _runner("weirbox", DRIVING)
+    tending = _runner("weirbox-tending", TENDING)
+    runners = (driving, tending)
+    looking = asyncio.create_task(_look(deployment, driving, tending))
+    starting = [
+        asyncio.create_task(driving.start(webserver=webserver)),
+        asyncio.create_task(tending.start(webserver=False)),
+    ]
+    await asyncio.sleep(0)  # each has now taken SIGTERM for itself: both are to have it
+    told = _stop_all_on_sigterm(runners)
+    try:
+        await asyncio.gather(*starting)
+    except Exception:
+        log.exception("Prefect's runner ended")
+        await asyncio.sleep(AGAIN_S)
+    finally:
+        looking.cancel()
+        for task in starting:
+            task.cancel()
+        await asyncio.gather(looking, *starting, return_exceptions=True)
+    return bool(told)
+
+
+def _runner(name: str, limit: int) -> Runner:
+    return Runner(name=name, query_seconds=POLL_S, limit=limit, pause_on_shutdown=False)
+
+
+def _stop_all_on_sigterm(runners: Sequence[Runner]) -> list[int]:
+    """Have one signal end all runners; gives where it is noted."""
+    told: list[int] = []
+
+    def stop(number: int, frame: Any) -> None:
+        told.append(number)
+        for runner in runners:
+            runner.handle_sigterm()
+
+    signal.signal(signal.SIGTERM, stop)
+    return told
+
+
+async def _look(deployment: str, driving: Runner, tending: Runner) -> None:
+    """Keep taking on what is registered and has no work pool, which has workers of its own."""
+    known: set[UUID] = set()
+    while True:
+        try:
+            async with get_client() as client:
+                found = await own_deployments(client, deployment)
+        except (httpx.HTTPError, PrefectException) as error:
+            log.warning("the Prefect server does not answer: %s", type(error).__name__)
+            found = []
+        for one in found:
+            if one.id not in known and one.work_pool_name is None:
+                runner = tending if any(it in str(one.entrypoint) for it in TENDED) else driving
+                await runner.aadd_deployment(cast(RunnerDeployment, Known(one.id, one.name)))
+                known.add(one.id)
+        await asyncio.sleep(LOOK_S)
 
 
 def main() -> None:
@@ -48,7 +149,8 @@ def main() -> None:
     if port is not None:
         os.environ["PREFECT_RUNNER_SERVER_HOST"] = "127.0.0.1"
         os.environ["PREFECT_RUNNER_SERVER_PORT"] = str(port)
-    asyncio.run(serve(webserver=port is not None))
+    os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", str(HEARTBEAT_S))
+    asyncio.run(serve(Settings(), webserver=port is not None))
 
 
 if __name__ == "__main__":

@@ -16,24 +16,36 @@ if TYPE_CHECKING:
         run,
     )
     from weirbox.domain.spec import Suite
+    from weirbox.ingesting import aingest, ingest
     from weirbox.suites import load_suite
+    from weirbox.triggering import Triggered, atrigger, trigger
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Run",
     "Suite",
+    "Triggered",
+    "aingest",
     "aplan",
     "aresume",
     "arun",
+    "atrigger",
     "get_run",
+    "ingest",
     "load_suite",
     "plan",
     "resume",
     "run",
+    "trigger",
 ]
 
-_HOMES = {"Suite": "weirbox.domain.spec", "load_suite": "weirbox.suites"}
+_HOMES = {
+    "Suite": "weirbox.domain.spec",
+    "load_suite": "weirbox.suites",
+    **dict.fromkeys(("aingest", "ingest"), "weirbox.ingesting"),
+    **dict.fromkeys(("Triggered", "atrigger", "trigger"), "weirbox.triggering"),
+}
 
 
 def __getattr__(name: str) -> Any:

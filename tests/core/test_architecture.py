@@ -55,7 +55,7 @@ ENGINES = {"prefect", "streamlit"}
 UPWARDS = {"flows", "tasks", "dashboard", "deployments"}
 """What stands above the core library."""
 
-LAUNCHERS = ("weirbox.api", "weirbox.cli", "weirbox.services")
+LAUNCHERS = ("weirbox.api", "weirbox.cli", "weirbox.services", "weirbox.triggering")
 """The edges of the core library, which load an engine in the function that starts it."""
 
 NOT_SQL = {"sqlalchemy.Connection", "sqlalchemy.engine.make_url"}
@@ -136,7 +136,18 @@ def test_a_package_imports_only_what_stands_below_it(package: str) -> None:
 
 
 def test_every_package_of_the_core_has_its_place_in_the_arrows_or_at_the_top() -> None:
-    top = {"api", "cli", "frames", "result_files", "runtime", "services", "suites", "testing"}
+    top = {
+        "api",
+        "cli",
+        "frames",
+        "ingesting",
+        "result_files",
+        "runtime",
+        "services",
+        "suites",
+        "testing",
+        "triggering",
+    }
     named = {name.removeprefix("weirbox.") for name in ARROWS if name.startswith("weirbox.")}
 
     found = {module.split(".")[1] for module in MODULES if module.startswith("weirbox.")}

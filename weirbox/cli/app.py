@@ -10,14 +10,18 @@ import typer
 from weirbox.cli.edge import DONE, FAILED, invoked, load_settings, screen
 from weirbox.cli.options import (
     AsJson,
+    Branch,
     Cases,
     Chosen,
+    Commit,
     Delta,
     Engine,
     ExportFormat,
     Kind,
     Preview,
     PreviewCommand,
+    PullRequest,
+    Repository,
     RunId,
     Since,
     SuiteFile,
@@ -102,6 +106,30 @@ def run(
     chosen = Chosen(kind=kind, preview=preview, delta=delta, cases=case, since=since)
     with screen(as_json=as_json) as to:
         status = run_suite(to, load_settings(), suite, chosen.selection(), engine.value)
+    raise typer.Exit(status)
+
+
+@app.command()
+def ingest(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="JSON lines (.gz too), or an Inspect log (.eval)."),
+    ],
+    suite: Annotated[
+        Path | None,
+        typer.Option(metavar="SUITE", help="Whose dataset, checks, judges and sinks apply."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What the suite is called.")
+    ] = None,
+    engine: UsedEngine = Engine.PREFECT,
+    as_json: AsJson = False,
+) -> None:
+    """Judge and export results that were produced elsewhere, as a run."""
+    from weirbox.cli.ingesting import ingest_file
+
+    with screen(as_json=as_json) as to:
+        status = ingest_file(to, load_settings(), file, suite, name=name, engine=engine.value)
     raise typer.Exit(status)
 
 
@@ -209,6 +237,60 @@ def doctor(
         to.out.print(table(findings))
     failed = any(finding.level is Level.ERROR for finding in findings)
     raise typer.Exit(FAILED if failed else DONE)
+
+
+@app.command()
+def deploy(
+    suite: Annotated[
+        list[Path] | None, typer.Argument(metavar="[SUITE]...", help="Suites to register.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A suite to unregister.")
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option(help="The work pool whose workers do the work; made if need be.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(help="The pool's work queue.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Register suites, and weirbox's deployments with the Prefect server; again: update them."""
+    from weirbox.cli.deploying import Deploying, deploy
+
+    asked = Deploying(files=tuple(suite or ()), remove=tuple(remove or ()), pool=pool, queue=queue)
+    with screen(as_json=as_json) as to:
+        status = deploy(to, load_settings(), asked)
+    raise typer.Exit(status)
+
+
+@app.command(cls=PreviewCommand)
+def trigger(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A registered suite's name.")],
+    kind: Kind = None,
+    preview: Preview = None,
+    delta: Delta = False,
+    case: Cases = None,
+    since: Since = None,
+    repository: Repository = None,
+    pull_request: PullRequest = None,
+    commit: Commit = None,
+    branch: Branch = None,
+    key: Annotated[
+        str | None, typer.Option(help="The same key gives the same run, however often.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="See it to its end, as `run` does.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a run of a registered suite on the workers, from anywhere."""
+    from weirbox.cli.deploying import trigger_run
+    from weirbox.domain.run import Origin
+
+    chosen = Chosen(kind=kind, preview=preview, delta=delta, cases=case, since=since)
+    origin = Origin(repository=repository, pull_request=pull_request, commit=commit, branch=branch)
+    with screen(as_json=as_json) as to:
+        status = trigger_run(
+            to, load_settings(), suite, chosen.selection(), origin, key=key, wait=wait
+        )
+    raise typer.Exit(status)
 
 
 @app.command()

@@ -63,6 +63,16 @@ Cases = Annotated[
 Since = Annotated[
     str | None, typer.Option(metavar="RUN", help="The cases that are new or changed since a run.")
 ]
+Repository = Annotated[
+    str | None,
+    typer.Option(
+        metavar="R",
+        help="What the run is for; with --pull-request a newer run replaces an older one.",
+    ),
+]
+PullRequest = Annotated[str | None, typer.Option(metavar="N", help="The pull request's number.")]
+Commit = Annotated[str | None, typer.Option(metavar="SHA", help="The commit.")]
+Branch = Annotated[str | None, typer.Option(metavar="B", help="The branch.")]
 
 
 class PreviewCommand(TyperCommand):

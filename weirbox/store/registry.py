@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, Row, delete, func, select, update
 
 from weirbox.domain.base import digest, model_json
 from weirbox.domain.spec import Suite
@@ -76,6 +76,16 @@ def register_suite(connection: Connection, suite: Suite, *, folder: str) -> bool
     row = {"name": suite.suite, "body": body, "folder": folder, "registered_at": utc_now()}
     add(connection, SUITE, [row], replace=True)
     return True
+
+
+def unregister_suite(connection: Connection, name: str) -> bool:
+    """Forget a suite; runs that were planned of it stay, as they are frozen.
+
+    Returns:
+        Whether it was registered; safe to run twice.
+    """
+    done = connection.execute(delete(SUITE).where(SUITE.c.name == name))
+    return done.rowcount > 0
 
 
 def registered(connection: Connection, name: str) -> RegisteredSuite | None:
