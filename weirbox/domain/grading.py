@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -20,7 +20,10 @@ class GraderBase(Frozen):
         name: Unique within the suite; the metric's name.
         required: Whether a trial on which it yields no score goes to review.
         authority: Overrides the family's own.
+        needs_compute: Whether it measures in the execute stage, before compute is released.
     """
+
+    needs_compute: ClassVar[bool] = False
 
     name: str = Field(min_length=1, max_length=100)
     required: bool = True
@@ -42,6 +45,7 @@ class TestsPass(GraderBase):
     """
 
     __test__ = False
+    needs_compute = True
 
     kind: Literal["tests-pass"]
     files: GraderFiles = Field(default_factory=dict)
@@ -68,6 +72,8 @@ class CommandGrader(GraderBase):
         stdin: A template, too.
         timeout_s: Default: the compute's.
     """
+
+    needs_compute = True
 
     kind: Literal["command"]
     argv: tuple[str, ...] = Field(min_length=1)

@@ -20,7 +20,7 @@ from weirbox.pipeline.packets import StageRunner
 from weirbox.settings import Settings
 from weirbox.store import claims, queries
 from weirbox.store.engine import Database
-from weirbox.store.writes import change_status, note
+from weirbox.store.writes import change_status, hold_run, note
 
 POLL_S = 0.5
 """Pause before looking again at trials that other drivers hold."""
@@ -110,8 +110,13 @@ def run_url(settings: Settings, run_id: str) -> str:
 
 
 def complete_if_done(database: Database, run_id: str) -> RunStatus:
-    """Complete a run whose trials are all done; safe to run twice and at the same time."""
+    """Complete a run whose trials are all done; safe to run twice and at the same time.
+
+    The run is held first: trials that somebody opens again meanwhile are seen, or else
+    their opening finds the run completed and sets it going again.
+    """
     with database.write() as connection:
+        hold_run(connection, run_id)
         if not queries.open_trials(connection, run_id):
             change_status(connection, run_id, to=RunStatus.COMPLETED, frm=(RunStatus.RUNNING,))
         return queries.status_of(connection, run_id)

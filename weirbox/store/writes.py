@@ -290,6 +290,14 @@ def change_status(
     return bool(changed)
 
 
+def hold_run(connection: Connection, run_id: str) -> None:
+    """Let nobody else change a run's row until the transaction ends.
+
+    Who opens trials again changes it last, so what is read of trials after this stays true.
+    """
+    connection.execute(lock_rows(connection, select(RUN.c.id).where(RUN.c.id == run_id))).all()
+
+
 def note(connection: Connection, run_id: str, *, kind: str, message: str) -> None:
     """Add an entry to a run's timeline."""
     connection.execute(
