@@ -12,6 +12,7 @@ from itertools import count
 from pydantic import JsonValue
 
 from weirbox.domain.case import Case
+from weirbox.domain.run import Progress
 from weirbox.domain.seams import (
     ExecResult,
     ExportOutcome,
@@ -25,6 +26,7 @@ from weirbox.domain.seams import (
 from weirbox.domain.spec import ComputeSpec
 from weirbox.domain.trace import Observation, Usage
 from weirbox.domain.words import ExportStatus
+from weirbox.pipeline.coordinating import DriverOrder, FlowState
 
 
 class MemoryHandle:
@@ -216,3 +218,47 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.now += seconds
+
+
+class MemoryEngine:
+    """What the coordinator asks of an engine, in memory: it starts nothing.
+
+    Attributes:
+        drivers: Flow runs by idempotency key; the same key gives the same one.
+        finalized: Runs that were asked to be finalized, by key.
+        state: Where flow runs stand; those that are not named wait for a worker.
+        shown: The progress that was published last, by run.
+        down: Whether it answers nothing.
+    """
+
+    def __init__(self) -> None:
+        self.drivers: dict[str, str] = {}
+        self.finalized: dict[str, str] = {}
+        self.state: dict[str, FlowState] = {}
+        self.shown: dict[str, Progress] = {}
+        self.down = False
+
+    async def states(self, flow_runs: Sequence[str]) -> Mapping[str, FlowState]:
+        """Where they stand."""
+        self._answer()
+        return {name: self.state.get(name, FlowState.WAITING) for name in flow_runs}
+
+    async def drive(self, order: DriverOrder) -> str:
+        """Remember the order."""
+        self._answer()
+        return self.drivers.setdefault(order.key, f"flow-run-{len(self.drivers)}")
+
+    async def finalize(self, run_id: str, key: str) -> str:
+        """Remember it."""
+        self._answer()
+        self.finalized[key] = run_id
+        return f"finalize-{run_id}"
+
+    async def show(self, run_id: str, progress: Progress) -> None:
+        """Remember it."""
+        self._answer()
+        self.shown[run_id] = progress
+
+    def _answer(self) -> None:
+        if self.down:
+            raise ConnectionError("the engine is down")

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -35,6 +34,9 @@ AT_ONCE = 8
 RUN_S = 10.0
 """How long one run's transaction, or one request about it, may take; the tick goes on then,
 and the next one looks at it again."""
+
+BATCH = 500
+"""Runs whose changes are kept in one transaction."""
 
 SHOWN = 50
 """Runs whose progress is published per tick; the others follow in the next."""
@@ -103,7 +105,6 @@ class _Committed:
     decision: Decision
     orders: tuple[DriverOrder, ...] = ()
     finalize_key: str | None = None
-    progress: Progress | None = None
 
 
 async def tick(database: Database, engine: Engine, settings: Settings) -> TickReport:
@@ -116,15 +117,12 @@ async def tick(database: Database, engine: Engine, settings: Settings) -> TickRe
     overview = await asyncio.to_thread(_overview, database)
     report.looked_at = len(overview)
     states = await _states(engine, overview, report)
-    wanting = [found for found in overview if _wants(found, states, now, settings)]
-    threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="weirbox-tick")
-    try:
-        committing = partial(_commit, database, states, settings)
-        work = {f.run_id: partial(_in_thread, threads, committing, f.run_id) for f in wanting}
-        committed = await _each(work, report)
-    finally:
-        threads.shutdown(wait=False)
+    decided = [(f, decide(f, states, now=now, settings=settings)) for f in overview]
+    changed = [f for f, decision in decided if decision.changed and not decision.writes]
+    await _each({"changes": partial(asyncio.to_thread, _remember, database, changed)}, report)
+    committed = await _commit_all(database, states, settings, decided, report)
     await _each(_actions(database, engine, committed, report), report)
+    await _show(database, engine, [f.run_id for f, d in decided if d.changed][:SHOWN], report)
     return report
 
 
@@ -140,21 +138,44 @@ async def _states(
     if not ids:
         return {}
     try:
-        return await asyncio.wait_for(engine.states(ids), RUN_S)
+        known = await asyncio.wait_for(engine.states(ids), RUN_S)
     except Exception as error:  # noqa: BLE001 - whatever the engine says: the rows go on
         report.troubles["engine"] = f"{type(error).__name__}: {error}"
         return None
-
-
-def _wants(
-    found: RunFacts, states: Mapping[str, FlowState] | None, now: datetime, settings: Settings
-) -> bool:
-    decision = decide(found, states, now=now, settings=settings)
-    unsent = any(dispatch.flow_run is None for dispatch in found.dispatches)
-    return decision.writes or decision.finalize or (unsent and not found.status.terminal)
+    return {flow_run: known.get(flow_run, FlowState.ENDED) for flow_run in ids}
 
 
 # --- commit ---------------------------------------------------------------------
+
+
+def _remember(database: Database, changed: Sequence[RunFacts]) -> None:
+    for start in range(0, len(changed), BATCH):
+        with database.write() as connection:
+            coordination.remember(connection, changed[start : start + BATCH])
+
+
+async def _commit_all(
+    database: Database,
+    states: Mapping[str, FlowState] | None,
+    settings: Settings,
+    decided: Sequence[tuple[RunFacts, Decision]],
+    report: TickReport,
+) -> list[_Committed]:
+    """Commit for each run that needs it; on SQLite one by one, as it has one lock."""
+    wanting = [f.run_id for f, decision in decided if _wants(f, decision)]
+    at_once = 1 if database.sqlite else AT_ONCE
+    threads = ThreadPoolExecutor(at_once, thread_name_prefix="weirbox-tick")
+    try:
+        commit = partial(_commit, database, states, settings)
+        work = {run_id: partial(_in_thread, threads, commit, run_id) for run_id in wanting}
+        return await _each(work, report, at_once=at_once)
+    finally:
+        threads.shutdown(wait=False)
+
+
+def _wants(found: RunFacts, decision: Decision) -> bool:
+    unsent = any(dispatch.flow_run is None for dispatch in found.dispatches)
+    return decision.writes or decision.finalize or (unsent and not found.status.terminal)
 
 
 def _commit(
@@ -171,30 +192,23 @@ def _commit(
     with database.write() as connection:
         claims.reap_expired(connection, run_id)
         coordination.lock_run(connection, run_id)
-        before = coordination.fact(connection, run_id)
-        decision = decide(before, states, now=utc_now(), settings=settings)
-        _write(connection, before, decision)
         found = coordination.fact(connection, run_id)
-        live = not found.status.terminal
-        ask = decision.finalize or decision.status is RunStatus.COMPLETED
-        shown = queries.progress(connection, run_id) if live and decision.changed else None
+        decision = decide(found, states, now=utc_now(), settings=settings)
+        requested = _write(connection, found, decision)
+        unsent = [(d.id, d.key) for d in found.dispatches if d.flow_run is None]
+        if decision.status is RunStatus.COMPLETED:
+            found = coordination.fact(connection, run_id)
+        ended = decision.status is not None or found.status.terminal
         return _Committed(
             run_id,
             decision,
-            orders=_orders(found) if live else (),
-            finalize_key=_finalize_key(found) if ask else None,
-            progress=shown,
+            orders=() if ended else tuple(DriverOrder(run_id, *o) for o in (*unsent, *requested)),
+            finalize_key=_finalize_key(found) if _asks_finalize(decision) else None,
         )
 
 
-def _orders(found: RunFacts) -> tuple[DriverOrder, ...]:
-    """The drivers that are committed and that the engine has not been asked for, or has
-    been without our having learnt its answer."""
-    return tuple(
-        DriverOrder(found.run_id, dispatch.id, dispatch.key)
-        for dispatch in found.dispatches
-        if dispatch.flow_run is None
-    )
+def _asks_finalize(decision: Decision) -> bool:
+    return decision.finalize or decision.status is RunStatus.COMPLETED
 
 
 def _finalize_key(found: RunFacts) -> str:
@@ -204,7 +218,8 @@ def _finalize_key(found: RunFacts) -> str:
     return f"finalize:{found.run_id}:{completed.isoformat()}:{tries}"
 
 
-def _write(connection: Connection, found: RunFacts, decision: Decision) -> None:
+def _write(connection: Connection, found: RunFacts, decision: Decision) -> list[tuple[int, str]]:
+    """Write a decision; gives number and key of each driver that is to be asked for."""
     run_id = found.run_id
     for dispatch, message in decision.ended:
         if coordination.end_dispatch(connection, dispatch, message):
@@ -212,12 +227,11 @@ def _write(connection: Connection, found: RunFacts, decision: Decision) -> None:
     if decision.status is not None:
         change_status(connection, run_id, to=decision.status, reason=decision.reason)
     if decision.stalled:
-        stalls = found.stalls + 1
-        coordination.remember(connection, found, stalls=stalls)
+        stalls = coordination.count_stall(connection, found)
         note(connection, run_id, kind="stalled", message=f"nothing changed ({stalls} of {STALLS})")
     elif decision.changed:
-        coordination.remember(connection, found, stalls=0)
-    coordination.request_dispatches(connection, found, decision.request)
+        coordination.remember(connection, [found])
+    return coordination.request_dispatches(connection, found, decision.request)
 
 
 # --- act ------------------------------------------------------------------------
@@ -229,16 +243,10 @@ def _actions(
     committed: Sequence[_Committed],
     report: TickReport,
 ) -> dict[str, Callable[[], Awaitable[None]]]:
-    shown = [done.run_id for done in committed if done.progress is not None][:SHOWN]
-    return {
-        done.run_id: partial(_act, database, engine, done, report, show=done.run_id in shown)
-        for done in committed
-    }
+    return {done.run_id: partial(_act, database, engine, done, report) for done in committed}
 
 
-async def _act(
-    database: Database, engine: Engine, done: _Committed, report: TickReport, *, show: bool
-) -> None:
+async def _act(database: Database, engine: Engine, done: _Committed, report: TickReport) -> None:
     run_id = done.run_id
     for line in _lines(done.decision):
         report.did(run_id, line)
@@ -249,8 +257,19 @@ async def _act(
     if done.finalize_key is not None:
         await engine.finalize(run_id, done.finalize_key)
         report.did(run_id, "finalize is asked for")
-    if show and done.progress is not None:
-        await engine.show(run_id, done.progress)
+
+
+async def _show(
+    database: Database, engine: Engine, run_ids: Sequence[str], report: TickReport
+) -> None:
+    """Publish the progress of runs that have changed, once that is committed."""
+    progress = await asyncio.to_thread(_progress, database, run_ids)
+    await _each({run_id: partial(engine.show, run_id, p) for run_id, p in progress.items()}, report)
+
+
+def _progress(database: Database, run_ids: Sequence[str]) -> dict[str, Progress]:
+    with database.read() as connection:
+        return queries.progress_of(connection, run_ids)
 
 
 def _lines(decision: Decision) -> Iterator[str]:
@@ -275,9 +294,11 @@ async def _in_thread(threads: ThreadPoolExecutor, work: Callable[[str], T], run_
     return await asyncio.get_running_loop().run_in_executor(threads, work, run_id)
 
 
-async def _each(work: Mapping[str, Callable[[], Awaitable[T]]], report: TickReport) -> list[T]:
+async def _each(
+    work: Mapping[str, Callable[[], Awaitable[T]]], report: TickReport, *, at_once: int = AT_ONCE
+) -> list[T]:
     """Do something for each run, a few at a time; what fails or hangs is reported."""
-    slots = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(at_once)
 
     async def one(run_id: str, doing: Callable[[], Awaitable[T]]) -> list[T]:
         async with slots:

@@ -78,9 +78,9 @@ class Decision:
 
     @property
     def writes(self) -> bool:
-        """Whether there is anything to commit."""
+        """Whether there is anything to commit besides that something has changed."""
         return self.status is not None or any(
-            (self.reap, self.ended, self.request, self.changed, self.stalled, self.settle)
+            (self.reap, self.ended, self.request, self.stalled, self.settle)
         )
 
 
@@ -90,8 +90,9 @@ def decide(
     """Decide about one run.
 
     Args:
-        states: Of the flow runs of its open dispatches; None when the engine does not
-            answer: nothing is given up, asked for or counted as a stall then.
+        states: Of the flow runs of its open dispatches. One that is not there was not
+            asked about: it came up meanwhile. None when the engine does not answer:
+            nothing is given up, asked for or counted as a stall then.
     """
     if found.status.terminal:
         return _about_ended(found, now=now, settings=settings)
@@ -142,7 +143,7 @@ def _about_live(
     return Decision(
         reap=found.expired,
         ended=tuple(ended),
-        request=_missing(found, alive, now),
+        request=_missing(found, alive, found.failed + len(ended), now),
         changed=_worth_keeping(found, now, settings)
         or (since is not None and _old(found, now, settings.stall_s / 2)),
         stalled=stalled,
@@ -150,24 +151,22 @@ def _about_live(
     )
 
 
-def _missing(found: RunFacts, alive: list[DispatchFacts], now: datetime) -> int:
+def _missing(found: RunFacts, alive: list[DispatchFacts], failed: int, now: datetime) -> int:
     """How many drivers to ask for now: up to the run's own number, while trials are free."""
     missing = found.drivers - found.drivers_seen - len(alive)
     if missing <= 0 or not (found.free or found.expired):
         return 0
     if not found.begun and not found.dispatched and _seconds(found.created_at, now) < START_S:
         return 0  # whoever planned it is about to drive it
-    if found.failed and found.last_requested is not None:
-        pause = min(BACK_OFF_S * 2 ** (found.failed - 1), MOST_BACK_OFF_S)
+    if failed and found.last_requested is not None:
+        pause = min(BACK_OFF_S * 2 ** (failed - 1), MOST_BACK_OFF_S)
         if _seconds(found.last_requested, now) < pause:
             return 0
     return missing
 
 
 def _state(dispatch: DispatchFacts, states: Mapping[str, FlowState]) -> FlowState:
-    if dispatch.flow_run is None:
-        return FlowState.WAITING
-    return states.get(dispatch.flow_run, FlowState.ENDED)
+    return states.get(dispatch.flow_run or "", FlowState.WAITING)
 
 
 def _waits(dispatch: DispatchFacts, states: Mapping[str, FlowState]) -> bool:

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Connection,
     Select,
     and_,
+    bindparam,
     case,
     exists,
     func,
@@ -197,12 +198,13 @@ def _dispatches(
 ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """The dispatches of runs: those that are open with their claims, and those that ended."""
     held = and_(CLAIM.c.released_at.is_(None), CLAIM.c.lease_until >= utc_now())
+    lapsed = or_(CLAIM.c.released_at.is_(None), CLAIM.c.reaped)
     statement = (
         select(
             DISPATCH,
             func.count(case((held, 1))).label("held"),
-            func.max(CLAIM.c.lease_until).label("lease"),
-            func.max(CLAIM.c.released_at).label("released"),
+            func.max(case((lapsed, CLAIM.c.lease_until))).label("lease"),
+            func.max(case((~CLAIM.c.reaped, CLAIM.c.released_at))).label("released"),
         )
         .join(RUN, RUN.c.id == DISPATCH.c.run_id)
         .outerjoin(CLAIM, CLAIM.c.dispatch == DISPATCH.c.id)
@@ -300,20 +302,45 @@ def lock_run(connection: Connection, run_id: str) -> None:
     connection.execute(lock_rows(connection, select(RUN.c.id).where(RUN.c.id == run_id))).all()
 
 
-def remember(connection: Connection, found: RunFacts, *, stalls: int) -> None:
-    """Keep what was seen of a run; a stall leaves the time of the last change as it is."""
-    values: dict[str, Any] = {"seen": found.signature, "stalls": stalls}
-    if not stalls:
-        values["seen_at"] = utc_now()
-    connection.execute(update(RUN).where(RUN.c.id == found.run_id).values(values))
+def remember(connection: Connection, changed: Sequence[RunFacts]) -> None:
+    """Keep what was seen of runs that have changed, and end their counts of stalls.
 
-
-def request_dispatches(connection: Connection, found: RunFacts, count: int) -> list[int]:
-    """Write that drivers are asked for; under the run's lock their keys are never used twice."""
-    return [
-        _insert_dispatch(connection, found.run_id, f"drive:{found.run_id}:{number}", flow_run=None)
-        for number in range(found.dispatched, found.dispatched + count)
+    It only matters for counting stalls, so a run that is locked is left to the next tick.
+    """
+    ids = [found.run_id for found in changed]
+    statement = select(RUN.c.id).where(RUN.c.id.in_(ids)).order_by(RUN.c.id)
+    if connection.dialect.name != "sqlite":
+        statement = statement.with_for_update(skip_locked=True, key_share=True)
+    free = set(connection.execute(statement).scalars())
+    rows = [
+        {"at_run": found.run_id, "to_seen": found.signature, "to_seen_at": utc_now()}
+        for found in changed
+        if found.run_id in free
     ]
+    if rows:
+        kept = {"seen": bindparam("to_seen"), "seen_at": bindparam("to_seen_at"), "stalls": 0}
+        connection.execute(update(RUN).where(RUN.c.id == bindparam("at_run")).values(kept), rows)
+
+
+def count_stall(connection: Connection, found: RunFacts) -> int:
+    """Count that nothing had changed for long; gives the stalls in a row. The time of the
+    last change stays as it is."""
+    stalls = found.stalls + 1
+    connection.execute(update(RUN).where(RUN.c.id == found.run_id).values(stalls=stalls))
+    return stalls
+
+
+def request_dispatches(
+    connection: Connection, found: RunFacts, count: int
+) -> list[tuple[int, str]]:
+    """Write that drivers are asked for; under the run's lock their keys are never used twice.
+
+    Returns:
+        Number and idempotency key of each.
+    """
+    numbers = range(found.dispatched, found.dispatched + count)
+    keys = [f"drive:{found.run_id}:{number}" for number in numbers]
+    return [(_insert_dispatch(connection, found.run_id, key, flow_run=None), key) for key in keys]
 
 
 def adopt_dispatch(connection: Connection, run_id: str, flow_run: str) -> int:

@@ -42,6 +42,16 @@ def progress(connection: Connection, run_id: str) -> Progress:
     )
 
 
+def progress_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, Progress]:
+    """The counts of many runs."""
+    statement = (
+        select(TRIAL.c.run_id, *_progress_columns())
+        .where(TRIAL.c.run_id.in_(run_ids))
+        .group_by(TRIAL.c.run_id)
+    )
+    return {row.run_id: _progress(row) for row in connection.execute(statement)}
+
+
 def _progress(row: Any) -> Progress:
     fields = row._mapping
     return Progress(**{name: int(fields[name]) for name in Progress.model_fields})
