@@ -11,8 +11,7 @@ from itertools import islice
 from typing import Any
 
 from weirbox import rules
-from weirbox.datasets import Scan, open_dataset
-from weirbox.domain.case import Case
+from weirbox.domain.case import Case, DatasetVersion
 from weirbox.domain.plan import Plan, entry_digest
 from weirbox.domain.ruling import UniqueInRun
 from weirbox.domain.run import Origin
@@ -22,14 +21,17 @@ from weirbox.domain.words import RunKind, RunStatus, ScoreState, TrialStage, Ver
 from weirbox.errors import PlanError
 from weirbox.pipeline.finalizing import finalize
 from weirbox.pipeline.freezing import FrozenSuite, freeze
+from weirbox.pipeline.growing import CaseSource, opened
 from weirbox.store import plans, queries
 from weirbox.store.engine import Connection, Database
+from weirbox.store.registry import known_contents
 from weirbox.store.rows import case_key, pack, pack_case
+from weirbox.store.staging import BATCH, STAGED_TRIAL, Staging, staging
 from weirbox.store.types import to_nano, utc_now
 from weirbox.store.writes import change_status, note
 
-BATCH = 500
-"""Cases per insert: bounds the memory of planning."""
+ANY_RUN = "any"
+"""What stands for all runs of the suite in `Selection.since`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,8 @@ class Selection:
 
     Attributes:
         cases: Ids, for a delta run by list.
-        since: A run, for a delta of the cases that are new or changed since.
+        since: A run, for a delta of the cases that are new or changed since; or ``any``,
+            for those that no run of the suite has taken as they are: all, where there is none.
         size: How many cases a preview takes; the suite's own number if absent.
     """
 
@@ -70,7 +73,10 @@ def plan_run(
     origin: Origin | None = None,
     managed: bool = False,
 ) -> Planned:
-    """Freeze a run in one transaction: all of it is there, or nothing.
+    """Freeze a run: all of it is there, or nothing.
+
+    The cases gather beside the database while they are read, and one short transaction at
+    the end takes them over, so that others do not wait for the reading of a dataset.
 
     Args:
         folder: What relative paths in the suite start from.
@@ -82,19 +88,32 @@ def plan_run(
             the suite names cannot be had. Nothing is written then.
     """
     frozen = freeze(suite, folder=folder, prompt_folders=prompt_folders)
+    selection, known = _look_back(database, suite, selection)
     run_id = new_run_id(suite.suite)
-    with database.write() as connection:
-        scan = open_dataset(suite.dataset, folder=folder).scan()
-        chosen = _choose(connection, scan, suite, selection)
-        _insert_run(connection, run_id, suite, selection, origin or Origin(), managed)
-        freezer = _CaseFreezer(connection, suite, run_id)
-        for case in chosen:
+    with (
+        opened(database, suite.dataset, folder=folder) as source,
+        staging(database, STAGED_TRIAL) as staged,
+    ):
+        freezer = _CaseFreezer(staged, suite, run_id)
+        for case in _choose(source, suite, selection, known):
             freezer.add(case)
         freezer.flush()
-        _write_plan(connection, run_id, frozen, selection, scan, freezer, folder)
+        staged.publish()
+        digest, body = _pack_plan(frozen, selection, source.version, freezer, folder)
+        row = _run_row(run_id, suite, selection, origin or Origin(), managed) | {
+            "plan": digest,
+            "planned": freezer.trials,
+            "dataset_name": source.version.name,
+            "dataset_digest": source.version.digest,
+        }
+        with staged.write() as connection:
+            plans.add_payloads(connection, [{"digest": digest, "body": body}, *_contents(frozen)])
+            plans.insert_run(connection, row)
+            plans.insert_staged_trials(connection)
+            _begin_timeline(connection, row, frozen, source.version)
     if not freezer.trials:
         finalize(database, run_id)
-    return Planned(run_id=run_id, trials=freezer.trials, warnings=scan.version.warnings)
+    return Planned(run_id=run_id, trials=freezer.trials, warnings=source.version.warnings)
 
 
 def new_run_id(suite: str) -> str:
@@ -105,22 +124,36 @@ def new_run_id(suite: str) -> str:
 # --- which cases ----------------------------------------------------------------
 
 
-def _choose(
-    connection: Connection, scan: Scan, suite: Suite, selection: Selection
-) -> Iterable[Case]:
-    """The cases, lazily; what is compared with an earlier run is looked up at once, while
-    the latest run is not yet this one."""
-    if selection.kind is RunKind.PREVIEW:
-        return _sample(scan, size=selection.size or suite.preview, seed=suite.seed)
-    if selection.kind is not RunKind.DELTA:
-        return scan
+def _look_back(
+    database: Database, suite: Suite, selection: Selection
+) -> tuple[Selection, dict[str, str]]:
+    """What the selection is compared with: the contents that are known, by the case's key.
+
+    A delta since any run is a full run where there is none.
+    """
     if selection.since is None:
-        return _listed(scan, selection.cases or ())
+        return selection, {}
     if selection.cases is not None:
         raise PlanError("a delta run takes a list of cases or a run to compare with, not both")
-    since = queries.find_run_id(connection, selection.since, suite=suite.suite)
-    known = queries.case_digests(connection, since)
-    return (case for case in scan if known.get(case_key(case.id)) != pack_case(case)[0])
+    with database.read() as connection:
+        if selection.since != ANY_RUN:
+            since = queries.find_run_id(connection, selection.since, suite=suite.suite)
+            return selection, queries.case_digests(connection, since)
+        known = known_contents(connection, suite.suite)
+    return (selection if known else FULL), known
+
+
+def _choose(
+    source: CaseSource, suite: Suite, selection: Selection, known: dict[str, str]
+) -> Iterable[Case]:
+    """The cases, lazily."""
+    if selection.kind is RunKind.PREVIEW:
+        return _sample(source, size=selection.size or suite.preview, seed=suite.seed)
+    if selection.kind is not RunKind.DELTA:
+        return source
+    if selection.since is None:
+        return _listed(source, selection.cases or ())
+    return (case for case in source if known.get(case_key(case.id)) != pack_case(case)[0])
 
 
 def _sample(cases: Iterable[Case], *, size: int, seed: int) -> list[Case]:
@@ -152,15 +185,15 @@ def _listed(cases: Iterable[Case], wanted: tuple[str, ...]) -> Iterator[Case]:
 
 
 class _CaseFreezer:
-    """Writes cases and their trials in batches, and finds values that must be unique."""
+    """Stages cases and their trials in batches, and finds values that must be unique."""
 
-    def __init__(self, connection: Connection, suite: Suite, run_id: str) -> None:
-        self._connection = connection
+    def __init__(self, staged: Staging, suite: Suite, run_id: str) -> None:
+        self._staged = staged
         self._suite = suite
         self._run_id = run_id
         self._unique = [rule for rule in suite.rules if isinstance(rule, UniqueInRun)]
         self._seen: dict[str, dict[str, str]] = {rule.name: {} for rule in self._unique}
-        self._payloads: list[dict[str, Any]] = []
+        self._contents: list[tuple[str, bytes]] = []
         self._trials: list[dict[str, Any]] = []
         self.twins: dict[str, dict[str, str]] = {rule.name: {} for rule in self._unique}
         self.trials = 0
@@ -168,7 +201,7 @@ class _CaseFreezer:
     def add(self, case: Case) -> None:
         """Freeze one case with all its trials."""
         digest, body = pack_case(case)
-        self._payloads.append({"digest": digest, "body": body})
+        self._contents.append((digest, body))
         for trial in range(1, self._suite.repeats + 1):
             self._trials.append(self._row(case, digest, trial))
             self.trials += 1
@@ -178,10 +211,9 @@ class _CaseFreezer:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has gathered."""
-        plans.add_payloads(self._connection, self._payloads)
-        plans.insert_trials(self._connection, self._trials)
-        self._payloads, self._trials = [], []
+        """Stage what has gathered."""
+        self._staged.add(self._contents, self._trials)
+        self._contents, self._trials = [], []
 
     def _row(self, case: Case, digest: str, trial: int) -> dict[str, Any]:
         return {
@@ -222,81 +254,63 @@ def _category(case: Case, path: str | None) -> str | None:
     return None if found is None else str(found)
 
 
-def _insert_run(
-    connection: Connection,
-    run_id: str,
-    suite: Suite,
-    selection: Selection,
-    origin: Origin,
-    managed: bool,
-) -> None:
-    plans.insert_run(
-        connection,
-        {
-            "id": run_id,
-            "suite": suite.suite,
-            "kind": selection.kind,
-            "status": RunStatus.PENDING,
-            "reason": "",
-            "plan": "",
-            "dataset_name": "",
-            "dataset_digest": "",
-            "planned": 0,
-            "drivers": suite.concurrency.drivers,
-            "budget_nusd": to_nano(suite.budget.usd),
-            "budget_calls": suite.budget.calls,
-            "spent_nusd": 0,
-            "calls": 0,
-            "supersede_key": origin.supersede_key(suite.suite),
-            "origin": origin.model_dump(exclude_none=True) or None,
-            "managed": managed,
-            "tags": list(suite.tags),
-            "created_at": utc_now(),
-        },
-    )
+def _run_row(
+    run_id: str, suite: Suite, selection: Selection, origin: Origin, managed: bool
+) -> dict[str, Any]:
+    return {
+        "id": run_id,
+        "suite": suite.suite,
+        "kind": selection.kind,
+        "status": RunStatus.PENDING,
+        "reason": "",
+        "drivers": suite.concurrency.drivers,
+        "budget_nusd": to_nano(suite.budget.usd),
+        "budget_calls": suite.budget.calls,
+        "spent_nusd": 0,
+        "calls": 0,
+        "supersede_key": origin.supersede_key(suite.suite),
+        "origin": origin.model_dump(exclude_none=True) or None,
+        "managed": managed,
+        "tags": list(suite.tags),
+        "created_at": utc_now(),
+    }
 
 
-def _write_plan(
-    connection: Connection,
-    run_id: str,
+def _pack_plan(
     frozen: FrozenSuite,
     selection: Selection,
-    scan: Scan,
+    dataset: DatasetVersion,
     freezer: _CaseFreezer,
     folder: str,
-) -> None:
+) -> tuple[str, bytes]:
     plan = Plan(
         suite=frozen.suite,
         kind=selection.kind,
-        dataset=scan.version,
+        dataset=dataset,
         prompts=frozen.prompts,
         files=frozen.files,
         skipped_judges=frozen.skipped_judges,
         twins=freezer.twins,
         folder=folder,
     )
-    digest, body = pack(plan.model_dump(mode="json"))
-    contents = [{"digest": d, "body": c} for d, c in sorted(frozen.contents.items())]
-    plans.add_payloads(connection, [{"digest": digest, "body": body}, *contents])
-    plans.set_plan(
-        connection,
-        run_id,
-        plan=digest,
-        planned=freezer.trials,
-        dataset_name=scan.version.name,
-        dataset_digest=scan.version.digest,
+    return pack(plan.model_dump(mode="json"))
+
+
+def _contents(frozen: FrozenSuite) -> list[dict[str, Any]]:
+    return [{"digest": d, "body": c} for d, c in sorted(frozen.contents.items())]
+
+
+def _begin_timeline(
+    connection: Connection, run: dict[str, Any], frozen: FrozenSuite, dataset: DatasetVersion
+) -> None:
+    planned = (
+        f"{run['kind']} run of {run['planned']} trials over {dataset.name} "
+        f"({dataset.records} records, {dataset.digest[:12]})"
     )
-    note(connection, run_id, kind="planned", message=_planned(selection, freezer, scan))
-    for warning in scan.version.warnings:
-        note(connection, run_id, kind="warning", message=warning)
+    note(connection, run["id"], kind="planned", message=planned)
+    for warning in dataset.warnings:
+        note(connection, run["id"], kind="warning", message=warning)
     for name, why in frozen.skipped_judges.items():
-        note(connection, run_id, kind="skipped", message=f"judge {name!r} is skipped: {why}")
-    if not freezer.trials:
-        change_status(connection, run_id, to=RunStatus.COMPLETED, reason="nothing is new")
-
-
-def _planned(selection: Selection, freezer: _CaseFreezer, scan: Scan) -> str:
-    return (
-        f"{selection.kind} run of {freezer.trials} trials over {scan.version.name} "
-        f"({scan.version.records} records, {scan.version.digest[:12]})"
-    )
+        note(connection, run["id"], kind="skipped", message=f"judge {name!r} is skipped: {why}")
+    if not run["planned"]:
+        change_status(connection, run["id"], to=RunStatus.COMPLETED, reason="nothing is new")

@@ -1,17 +1,18 @@
-"""Writes of a plan, all within the one transaction that freezes it."""
+"""Writes of a plan, all within the one transaction that makes it a run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, insert, select
 
-from weirbox.store.base import PAYLOAD, RUN, TRIAL, add
+from weirbox.store.base import PAYLOAD, RUN, TRIAL, add, add_from
+from weirbox.store.staging import STAGED_TRIAL
 
 
 def insert_run(connection: Connection, row: dict[str, Any]) -> None:
-    """Insert a run whose plan follows in the same transaction."""
+    """Insert a run."""
     connection.execute(insert(RUN), row)
 
 
@@ -20,12 +21,6 @@ def add_payloads(connection: Connection, rows: Sequence[dict[str, Any]]) -> None
     add(connection, PAYLOAD, rows)
 
 
-def insert_trials(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Insert trials of the plan."""
-    if rows:
-        connection.execute(insert(TRIAL), list(rows))
-
-
-def set_plan(connection: Connection, run_id: str, **columns: Any) -> None:
-    """Complete a run's row with what is known once its cases are frozen."""
-    connection.execute(update(RUN).where(RUN.c.id == run_id).values(**columns))
+def insert_staged_trials(connection: Connection) -> None:
+    """Insert the trials of the plan that are staged on this connection."""
+    add_from(connection, TRIAL, select(STAGED_TRIAL).order_by(STAGED_TRIAL.c.seq))
