@@ -204,21 +204,25 @@ def plan_suite(
         origin: What asked for the run.
         managed: Whether the coordinator is to have it driven.
     """
-    folder = Path.cwd()
-    if isinstance(suite, str | Path):
-        folder = Path(suite).absolute().parent
-        suite = load_suite(suite)
-    elif isinstance(suite, dict):
-        suite = parse_suite(suite, place="given as data")
+    read, folder = read_suite(suite)
     return plan_run(
         runtime.database,
-        suite,
-        folder=str(folder),
+        read,
+        folder=folder,
         selection=chosen,
         prompt_folders=runtime.prompt_folders,
         origin=origin,
         managed=managed,
     )
+
+
+def read_suite(suite: SuiteLike) -> tuple[Suite, str]:
+    """A suite in whatever form it comes, and the folder that its relative paths start from."""
+    if isinstance(suite, str | Path):
+        return load_suite(suite), str(Path(suite).absolute().parent)
+    if isinstance(suite, dict):
+        suite = parse_suite(suite, place="given as data")
+    return suite, str(Path.cwd())
 
 
 async def drive(

@@ -87,7 +87,7 @@ def run_suite(
         if not planned.trials:
             asyncio.run(finalize(runtime, planned.run_id))
             return show_end(screen, runtime, planned.run_id)
-        return _drive(screen, runtime, planned.run_id, engine, server)
+        return drive_to_end(screen, runtime, planned.run_id, engine, server)
 
 
 def plan_suite(screen: Screen, settings: Settings, file: Path, chosen: Selection) -> None:
@@ -134,7 +134,7 @@ def resume_run(screen: Screen, settings: Settings, run: str, engine: api.Engine)
             if drivers:
                 screen.tell(f"joining {', '.join(drivers)}")
             server = PrefectServer.begin(settings, screen) if engine == "prefect" else None
-            return _drive(screen, runtime, run_id, engine, server)
+            return drive_to_end(screen, runtime, run_id, engine, server)
         if found.finalizing:
             screen.tell(f"run {run_id} is completed; it only had to be finalized")
             asyncio.run(finalize(runtime, run_id))
@@ -143,13 +143,14 @@ def resume_run(screen: Screen, settings: Settings, run: str, engine: api.Engine)
         return show_end(screen, runtime, run_id)
 
 
-def _drive(
+def drive_to_end(
     screen: Screen,
     runtime: Runtime,
     run_id: str,
     engine: api.Engine,
     server: PrefectServer | None,
 ) -> int:
+    """Drive a planned run in this process and show what it came to; gives the exit status."""
     drain = Drain()
     drain.on_signal(
         lambda: screen.tell(

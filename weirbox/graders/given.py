@@ -8,7 +8,7 @@ from weirbox.domain.grading import Given
 from weirbox.domain.score import Score
 from weirbox.domain.seams import Handle
 from weirbox.domain.trace import Observation
-from weirbox.domain.words import Authority, Reason, ScoreState
+from weirbox.domain.words import Authority, Reason
 from weirbox.graders.base import CodeGrader
 
 
@@ -39,8 +39,8 @@ class GivenGrader(CodeGrader[Given]):
             state=found.state,
             reason=found.reason,
             authority=self._authority,
-            required=self.spec.required and found.state is not ScoreState.SKIPPED,
-            rationale=found.rationale,
+            required=self.spec.required,
+            rationale=found.rationale or "the recording has no value for it",
             detail=found.detail,
         )
 
