@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weirbox.again import aexport_retry, arejudge, aretry, export_retry, rejudge, retry
     from weirbox.api import (
         Run,
         aplan,
@@ -26,21 +27,29 @@ __all__ = [
     "Run",
     "Suite",
     "Triggered",
+    "aexport_retry",
     "aingest",
     "aplan",
+    "arejudge",
     "aresume",
+    "aretry",
     "arun",
     "atrigger",
+    "export_retry",
     "get_run",
     "ingest",
     "load_suite",
     "plan",
+    "rejudge",
     "resume",
+    "retry",
     "run",
     "trigger",
 ]
 
+_AGAIN = ("aexport_retry", "arejudge", "aretry", "export_retry", "rejudge", "retry")
 _HOMES = {
+    **dict.fromkeys(_AGAIN, "weirbox.again"),
     "Suite": "weirbox.domain.spec",
     "load_suite": "weirbox.suites",
     **dict.fromkeys(("aingest", "ingest"), "weirbox.ingesting"),

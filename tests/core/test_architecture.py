@@ -137,6 +137,7 @@ def test_a_package_imports_only_what_stands_below_it(package: str) -> None:
 
 def test_every_package_of_the_core_has_its_place_in_the_arrows_or_at_the_top() -> None:
     top = {
+        "again",
         "api",
         "cli",
         "frames",

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from weirbox.cli.again_commands import export_retry, rejudge, retry
+from weirbox.cli.dataset_app import dataset_app
 from weirbox.cli.edge import DONE, FAILED, invoked, load_settings, screen
 from weirbox.cli.options import (
     AsJson,
@@ -38,6 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(dataset_app, name="dataset")
 
 
 def _version(wanted: bool) -> None:
@@ -141,6 +144,10 @@ def resume(run: RunId, engine: UsedEngine = Engine.PREFECT, as_json: AsJson = Fa
     with screen(as_json=as_json) as to:
         status = resume_run(to, load_settings(), run, engine.value)
     raise typer.Exit(status)
+
+
+for command in (retry, rejudge, export_retry):
+    app.command()(command)
 
 
 @app.command()
@@ -260,6 +267,15 @@ def deploy(
     with screen(as_json=as_json) as to:
         status = deploy(to, load_settings(), asked)
     raise typer.Exit(status)
+
+
+@app.command()
+def suites(as_json: AsJson = False) -> None:
+    """List the registered suites, with what runs them by itself."""
+    from weirbox.cli.datasets import show_suites
+
+    with screen(as_json=as_json) as to:
+        show_suites(to, load_settings())
 
 
 @app.command(cls=PreviewCommand)

@@ -46,6 +46,11 @@ class RunStatus(StrEnum):
         """Whether no further change of status is possible."""
         return self not in (RunStatus.PENDING, RunStatus.RUNNING)
 
+    @property
+    def ended_early(self) -> bool:
+        """Whether it ended before all its trials had gone through their stages."""
+        return self in (RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.SUPERSEDED)
+
 
 class ScoreState(StrEnum):
     """What became of a score, or of a trial as a whole."""
@@ -154,6 +159,17 @@ class ExportStatus(StrEnum):
     FAILED = "failed"
 
 
+class AlertKind(StrEnum):
+    """What a person should know of a run; `weirbox.pipeline.alerting` has the thresholds."""
+
+    REVIEW_RATE = "review_rate"  # many of the judged trials need a person
+    QUARANTINE_RATE = "quarantine_rate"  # many of the judged trials are not to be used
+    PROVIDER_FAILURES = "provider_failures"  # many of the judges' calls failed
+    BUDGET_EXHAUSTED = "budget_exhausted"  # scores are missing that it did not reach
+    STALLED = "stalled"  # nothing changes any more
+    REGRESSION = "regression"  # the pass rate fell since the run before
+
+
 class EventKind(StrEnum):
     """The kinds of a trace's events."""
 
@@ -163,6 +179,14 @@ class EventKind(StrEnum):
     TOOL_RESULT = "tool_result"
     ERROR = "error"
     LOG = "log"
+
+
+class FailedStage(StrEnum):
+    """Where something failed that is to be tried again."""
+
+    COLLECT = "collect"  # the trace could not be pulled; such a trial is executed again
+    JUDGE = "judge"
+    EXPORT = "export"
 
 
 class Fault(StrEnum):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import partial
 
 from weirbox.domain.plan import Plan
 from weirbox.domain.policy import JUDGE_FAULTS, POLICIES
 from weirbox.domain.words import (
     ErrorKind,
+    FailedStage,
     Fault,
     Reason,
     RunStatus,
@@ -32,14 +32,6 @@ from weirbox.store import carrying, queries, reopening
 from weirbox.store.engine import Connection, Database
 from weirbox.store.reopening import Judged, Mark, Reentry
 from weirbox.store.writes import note
-
-
-class FailedStage(StrEnum):
-    """Where something failed that is to be tried again."""
-
-    COLLECT = "collect"  # the trace could not be pulled; such a trial is executed again
-    JUDGE = "judge"
-    EXPORT = "export"
 
 
 @dataclass(frozen=True, kw_only=True)
