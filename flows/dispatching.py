@@ -59,7 +59,8 @@ class AlertRow(Protocol):
 class PrefectEngine:
     """Flow runs of the deployments that have one name; raises where the server does not answer.
 
-    Everything is safe to ask for twice: a key always gives the same flow run.
+    Everything is safe to ask for twice: a key always gives the same flow run. For the server
+    keys are those of a flow, so other deployments of it are told apart by their name.
     """
 
     def __init__(self, deployment: str) -> None:
@@ -136,7 +137,7 @@ class PrefectEngine:
             run = await client.create_flow_run_from_deployment(
                 await self._id(client, flow),
                 parameters={"request": request.model_dump(mode="json", exclude_defaults=True)},
-                idempotency_key=key,
+                idempotency_key=f"{self._deployment}:{key}",
                 name=name,
                 tags=["weirbox"],
             )

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from uuid import UUID
 
 import psutil
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.deployments.runner import RunnerDeployment
 from prefect.runner import Runner
@@ -68,10 +69,14 @@ class Deployed:
             for process in deployed.processes:
                 end(process)
 
-    def register(self, *names: str) -> None:
-        """Register deployments that nobody serves."""
-        for name in names:
-            asyncio.run(_deployment(name, self.settings.deployment).aapply())
+    def register(self, *names: str, pool: str | None = None) -> None:
+        """Register deployments that nobody serves, or only a worker of a pool."""
+        asyncio.run(_register(names, self.settings.deployment, pool))
+
+    def work(self, pool: str, *, hold: str = "") -> subprocess.Popen[bytes]:
+        """Start a worker of a process pool, whose flow runs are held at `hold`."""
+        argv = [sys.executable, "-m", "prefect", "worker", "start", "--type", "process"]
+        return self.start([*argv, "--pool", pool], hold=hold, PREFECT_WORKER_QUERY_SECONDS="1")
 
     def serve(self, *, hold: str = "", **variables: str) -> subprocess.Popen[bytes]:
         """Start a runner, whose flow runs are held at `hold`; returns once it serves."""
@@ -193,11 +198,21 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-async def _deployment(name: str, deployment: str) -> RunnerDeployment:
-    found = await FLOWS[name].ato_deployment(
-        deployment, tags=["weirbox"], entrypoint_type=EntrypointType.MODULE_PATH
+async def _register(names: Iterable[str], deployment: str, pool: str | None) -> None:
+    if pool is not None:
+        async with get_client() as client:
+            await client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
+    for name in names:
+        await (await _deployment(name, deployment, pool)).aapply()
+
+
+async def _deployment(name: str, deployment: str, pool: str | None = None) -> RunnerDeployment:
+    return await FLOWS[name].ato_deployment(
+        deployment,
+        tags=["weirbox"],
+        work_pool_name=pool,
+        entrypoint_type=EntrypointType.MODULE_PATH,
     )
-    return found
 
 
 async def serve(deployment: str) -> None:
