@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from weirbox.domain.base import Frozen, canonical_json
-from weirbox.domain.words import RunKind, RunStatus
+from weirbox.domain.words import AlertKind, RunKind, RunStatus
 
 
 class Origin(Frozen):
@@ -67,6 +67,20 @@ class Dispositions(Frozen):
     quarantined: int = 0
 
 
+class Alert(Frozen):
+    """A threshold that a run has passed.
+
+    Attributes:
+        value: What was measured, where it is a number.
+        threshold: What it was compared with.
+    """
+
+    kind: AlertKind
+    message: str
+    value: float | None = None
+    threshold: float | None = None
+
+
 class RunSummary(Frozen):
     """A run at a glance: the documented JSON of the CLI and the API.
 
@@ -79,6 +93,9 @@ class RunSummary(Frozen):
         parent: The run whose finished trials it carries over.
         cost_usd: Of all judge calls, those whose verdict did not stand included.
         unpriced_calls: Paid calls of unknown price, which `cost_usd` does not have.
+        exports: By sink, how many trials it took, and how: once the run is finalized, or
+            came to rest.
+        alerts: Thresholds that the run has passed, the first one first.
         metrics: By name, from the scorecard once the run is finalized.
     """
 
@@ -109,6 +126,8 @@ class RunSummary(Frozen):
     budget_usd: float | None = None
     budget_calls: int | None = None
     reserved_usd: float = 0.0
+    exports: dict[str, dict[str, int]] = Field(default_factory=dict)
+    alerts: tuple[Alert, ...] = ()
     metrics: dict[str, Any] = Field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

@@ -7,29 +7,47 @@ not by the trials: rows are grouped in SQL or streamed in batches.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Coroutine, Iterator, Sequence
 from datetime import datetime
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from weirbox import sinks
-from weirbox.domain.run import RunSummary
+from weirbox.domain.run import Alert, RunSummary
 from weirbox.domain.seams import RunHeader
-from weirbox.domain.words import RunStatus, Stage
+from weirbox.domain.spec import SinkSpec
+from weirbox.domain.words import RunStatus
 from weirbox.errors import NotPossible
+from weirbox.pipeline.alerting import alerts_of
 from weirbox.stats.aggregate import MetricAccumulator
 from weirbox.stats.headline import headline
 from weirbox.stats.intervals import wilson
 from weirbox.stats.numeric import EXACT_VALUES, NumberStream, NumberSummary
 from weirbox.store import aggregates, queries
+from weirbox.store.alerts import alert_facts, raise_alerts
 from weirbox.store.engine import Connection, Database
-from weirbox.store.writes import note
+from weirbox.store.writes import hold_run, note
 
 LEVEL = 0.95
 """The level of every interval in a scorecard."""
 
 
+COMPLETE_S = 60.0
+"""How long a sink may take to complete a run, besides its trials."""
+
+COMPLETE_TRIAL_S = 0.002
+"""How long it may take for each of them: ten times what the slowest of ours needs."""
+
+
 def finalize(database: Database, run_id: str) -> dict[str, Any]:
-    """Compute and store the scorecard of a completed run.
+    """Compute and store the scorecard of a completed run, and raise its alerts.
+
+    Where the run was opened again and has completed meanwhile, what was computed is of
+    before, and it begins anew.
 
     Returns:
         The scorecard's body.
@@ -37,21 +55,46 @@ def finalize(database: Database, run_id: str) -> dict[str, Any]:
     Raises:
         NotPossible: When the run is not completed.
     """
-    with database.read() as connection:
-        _refuse_unless_completed(connection, run_id)
-        body = _scorecard(connection, run_id)
-    with database.write() as connection:
-        _refuse_unless_completed(connection, run_id)
-        stamped = aggregates.save_scorecard(connection, run_id, body, _metric_rows(body))
-        if stamped:
-            note(connection, run_id, kind="finalized", message=_sentence(body))
-    return body
+    while True:
+        with database.read() as connection:
+            completed_at = _completed_at(connection, run_id)
+            body = _scorecard(connection, run_id)
+            alerts = alerts_of(alert_facts(connection, run_id, card=body))
+        save = partial(_save, run_id=run_id, completed_at=completed_at, body=body, alerts=alerts)
+        if database.persist(save):
+            return body
+
+
+def _save(
+    connection: Connection,
+    *,
+    run_id: str,
+    completed_at: datetime | None,
+    body: dict[str, Any],
+    alerts: Sequence[Alert],
+) -> bool:
+    """Store everything at once; False when the run has completed once more meanwhile."""
+    hold_run(connection, run_id)
+    if _completed_at(connection, run_id) != completed_at:
+        return False
+    if aggregates.save_scorecard(connection, run_id, body, _metric_rows(body)):
+        note(connection, run_id, kind="finalized", message=_sentence(body))
+    raise_alerts(connection, run_id, alerts)
+    return True
 
 
 def refuse_unless_completed(database: Database, run_id: str) -> None:
     """Raise `NotPossible` for a run that is not completed."""
     with database.read() as connection:
-        _refuse_unless_completed(connection, run_id)
+        _completed_at(connection, run_id)
+
+
+def _completed_at(connection: Connection, run_id: str) -> datetime | None:
+    run = queries.run_row(connection, run_id)
+    if run.status != RunStatus.COMPLETED:
+        raise NotPossible(f"run {run_id} is {run.status}; only a completed run can be finalized")
+    completed_at: datetime | None = run.completed_at
+    return completed_at
 
 
 async def complete_sinks(
@@ -59,25 +102,45 @@ async def complete_sinks(
 ) -> None:
     """Have every sink complete what it was sent; what fails is noted on the timeline.
 
-    Safe to run twice: a sink replaces what it completed.
+    Safe to run twice: a sink replaces what it completed. One that hangs is left alone
+    after a while, and keeps nothing else from being done.
 
     Args:
         dashboard_url: The link to the run that the sinks were set up with.
     """
     with database.read() as connection:
         plan = queries.load_plan(connection, run_id)
-        header = run_header(queries.summary(connection, run_id), dashboard_url)
+        run = queries.summary(connection, run_id)
+    header = run_header(run, dashboard_url)
+    patience = COMPLETE_S + COMPLETE_TRIAL_S * run.progress.planned
     for spec in plan.suite.sinks:
-        sink = sinks.build(spec)
         try:
-            await sink.set_up(header)
-            await sink.complete()
+            await _within(patience, _complete(spec, header))
         except Exception as error:  # noqa: BLE001 - a failed sink never fails a run
             with database.write() as connection:
                 message = f"sink {spec.name!r} is not complete: {type(error).__name__}: {error}"
                 note(connection, run_id, kind="warning", message=message)
-        finally:
-            await sink.aclose()
+
+
+async def _complete(spec: SinkSpec, header: RunHeader) -> None:
+    sink = sinks.build(spec)
+    try:
+        await sink.set_up(header)
+        await sink.complete()
+    finally:
+        await sink.aclose()
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for work, but not for longer, and not for its being cancelled either."""
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    finally:
+        task.cancel()
+    if not done:
+        raise TimeoutError(f"it takes longer than {seconds:g} s")
+    task.result()
 
 
 def run_header(run: RunSummary, dashboard_url: str | None = None) -> RunHeader:
@@ -92,14 +155,8 @@ def run_header(run: RunSummary, dashboard_url: str | None = None) -> RunHeader:
     )
 
 
-def _refuse_unless_completed(connection: Connection, run_id: str) -> None:
-    status = queries.status_of(connection, run_id)
-    if status is not RunStatus.COMPLETED:
-        raise NotPossible(f"run {run_id} is {status}; only a completed run can be finalized")
-
-
 def _scorecard(connection: Connection, run_id: str) -> dict[str, Any]:
-    run = queries.summary(connection, run_id)
+    run = queries.summary(connection, run_id, from_rows=True)
     return {
         "run_id": run_id,
         "suite": run.suite,
@@ -139,55 +196,42 @@ def _pass_rate(run: RunSummary) -> dict[str, Any] | None:
 
 
 def _metrics(connection: Connection, run_id: str) -> dict[str, Any]:
-    accumulators: dict[str, MetricAccumulator] = {}
-    for name, row in aggregates.grouped_scores(connection, run_id):
-        accumulator = accumulators.setdefault(name, MetricAccumulator(name))
-        accumulator.add_many((row,))
-    summaries = {name: accumulators[name].summary() for name in sorted(accumulators)}
-    return {
-        name: summary.model_dump(mode="json") | {"headline": headline(summary)}
-        for name, summary in summaries.items()
-    }
-
-
-_SPANS = {
-    Stage.EXECUTE: ("execute_started_at", "executed_at"),
-    Stage.JUDGE: ("judge_started_at", "judged_at"),
-    Stage.EXPORT: ("export_started_at", "exported_at"),
-}
+    found = {}
+    for name, rows in groupby(aggregates.grouped_scores(connection, run_id), key=itemgetter(0)):
+        accumulator = MetricAccumulator(name)
+        accumulator.add_many(row for _, row in rows)
+        summary = accumulator.summary(level=LEVEL)
+        found[name] = summary.model_dump(mode="json") | {"headline": headline(summary)}
+    return dict(sorted(found.items()))
 
 
 def _durations(connection: Connection, run_id: str) -> dict[str, Any]:
-    spans = {str(stage): _Span() for stage in _SPANS} | {"compute": _Span()}
-    for row in queries.stream_trials(connection, run_id):
-        for stage, (begin, end) in _SPANS.items():
-            spans[str(stage)].add(_seconds(getattr(row, begin), getattr(row, end)))
-        spans["compute"].add(row.compute_s)
+    spans = {str(name): _Span() for name in (*aggregates.SPANS, "compute")}
+    for batch in aggregates.durations(connection, run_id):
+        for span, milliseconds in zip(spans.values(), batch, strict=True):
+            span.add(milliseconds)
     summaries = {name: span.summary() for name, span in spans.items()}
     return {name: s.model_dump(mode="json") for name, s in summaries.items() if s is not None}
 
 
 class _Span:
-    """Durations of one stage, to the millisecond, in bounded memory."""
+    """Durations of one stage, in seconds, in bounded memory."""
 
     def __init__(self) -> None:
         self._stream = NumberStream()
-        self._fresh: Counter[float] = Counter()
+        self._fresh: Counter[int | None] = Counter()
 
-    def add(self, seconds: float | None) -> None:
-        if seconds is None:
-            return
-        self._fresh[round(seconds, 3)] += 1
+    def add(self, milliseconds: Sequence[int | None]) -> None:
+        self._fresh.update(milliseconds)
         if len(self._fresh) > EXACT_VALUES:
-            self._stream.fold(self._fresh.items())
+            self._stream.fold(self._seconds())
             self._fresh.clear()
 
     def summary(self) -> NumberSummary | None:
-        return self._stream.summary(self._fresh.items(), LEVEL)
+        return self._stream.summary(self._seconds(), LEVEL)
 
-
-def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
-    return None if begin is None or end is None else (end - begin).total_seconds()
+    def _seconds(self) -> Iterator[tuple[float, int]]:
+        return ((ms / 1000, count) for ms, count in self._fresh.items() if ms is not None)
 
 
 def _metric_rows(body: dict[str, Any]) -> list[dict[str, Any]]:

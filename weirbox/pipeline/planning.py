@@ -23,6 +23,7 @@ from weirbox.pipeline.finalizing import finalize
 from weirbox.pipeline.freezing import FrozenSuite, freeze
 from weirbox.pipeline.growing import CaseSource, opened
 from weirbox.store import plans, queries
+from weirbox.store.ending import supersede_older
 from weirbox.store.engine import Connection, Database
 from weirbox.store.registry import known_contents
 from weirbox.store.rows import case_key, pack, pack_case
@@ -312,5 +313,6 @@ def _begin_timeline(
         note(connection, run["id"], kind="warning", message=warning)
     for name, why in frozen.skipped_judges.items():
         note(connection, run["id"], kind="skipped", message=f"judge {name!r} is skipped: {why}")
+    supersede_older(connection, run["id"])
     if not run["planned"]:
         change_status(connection, run["id"], to=RunStatus.COMPLETED, reason="nothing is new")

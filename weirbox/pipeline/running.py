@@ -13,6 +13,7 @@ from weirbox.domain.seams import ReadSecret
 from weirbox.domain.words import RunStatus
 from weirbox.errors import PreflightError
 from weirbox.pipeline.driver import Driver, End
+from weirbox.pipeline.ending import come_to_rest
 from weirbox.pipeline.finalizing import run_header
 from weirbox.pipeline.identity import is_dead
 from weirbox.pipeline.kit import Kit, build_kit, preflight
@@ -44,8 +45,24 @@ async def drive_run(
         dispatch: The coordinator's dispatch that this comes from.
 
     Returns:
-        The run's status; still running when the driver was drained.
+        The run's status; still running when the driver was drained. A run that ended early
+        is at rest then, unless another driver has yet to settle.
     """
+    status = await _go(database, run_id, settings, read_secret, make_runner, on_driver, dispatch)
+    if status.ended_early:
+        await come_to_rest(database, run_id, dashboard_url=run_url(settings, run_id))
+    return status
+
+
+async def _go(
+    database: Database,
+    run_id: str,
+    settings: Settings,
+    read_secret: ReadSecret,
+    make_runner: Callable[[Kit], StageRunner],
+    on_driver: Callable[[Driver], None],
+    dispatch: int | None,
+) -> RunStatus:
     status = await asyncio.to_thread(_begin, database, run_id)
     if status.terminal:
         return status
@@ -118,7 +135,7 @@ def complete_if_done(database: Database, run_id: str) -> RunStatus:
     with database.write() as connection:
         hold_run(connection, run_id)
         if not queries.open_trials(connection, run_id):
-            change_status(connection, run_id, to=RunStatus.COMPLETED, frm=(RunStatus.RUNNING,))
+            change_status(connection, run_id, to=RunStatus.COMPLETED)
         return queries.status_of(connection, run_id)
 
 
@@ -135,7 +152,7 @@ def reap_dead(database: Database, run_id: str) -> int:
 
 def _begin(database: Database, run_id: str) -> RunStatus:
     with database.write() as connection:
-        change_status(connection, run_id, to=RunStatus.RUNNING, frm=(RunStatus.PENDING,))
+        change_status(connection, run_id, to=RunStatus.RUNNING)
         return queries.status_of(connection, run_id)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, func, select, update
+from sqlalchemy import Connection, Integer, and_, case, cast, delete, func, select, update
 
-from weirbox.domain.words import ScoreState
+from weirbox.domain.words import ScoreState, Stage
 from weirbox.store.base import (
     CALL,
     EXPORT,
@@ -31,7 +30,11 @@ MESSAGE_SHOWN = 300
 
 
 def grouped_scores(connection: Connection, run_id: str) -> Iterator[tuple[str, Any]]:
-    """Equal scores with their number, as `(name, (state, reason, value, passed, None, n))`."""
+    """Equal scores with their number, as `(name, (state, reason, value, passed, None, n))`.
+
+    Always in one order: where there are too many values to keep each, what is made of them
+    depends on it.
+    """
     columns = (
         *(SCORE.c.name, SCORE.c.state, SCORE.c.reason, SCORE.c.value_kind),
         *(SCORE.c.value_number, SCORE.c.value_text, SCORE.c.passed),
@@ -40,11 +43,47 @@ def grouped_scores(connection: Connection, run_id: str) -> Iterator[tuple[str, A
         select(*columns, func.count().label("n"))
         .where(SCORE.c.run_id == run_id)
         .group_by(*columns)
+        .order_by(*columns)
         .execution_options(yield_per=1000)
     )
-    for row in connection.execute(statement):
-        value = column_value(row.value_kind, row.value_number, row.value_text)
-        yield row.name, (row.state, row.reason, value, row.passed, None, row.n)
+    for name, state, reason, kind, number, words, passed, n in connection.execute(statement):
+        yield name, (state, reason, column_value(kind, number, words), passed, None, n)
+
+
+SPANS = {
+    Stage.EXECUTE: (TRIAL.c.execute_started_at, TRIAL.c.executed_at),
+    Stage.JUDGE: (TRIAL.c.judge_started_at, TRIAL.c.judged_at),
+    Stage.EXPORT: (TRIAL.c.export_started_at, TRIAL.c.exported_at),
+}
+"""Between which moments of a trial its stages lie."""
+
+
+def durations(connection: Connection, run_id: str) -> Iterator[Sequence[Sequence[int | None]]]:
+    """How many milliseconds trials took: for each stage of `SPANS`, and in compute.
+
+    In batches, and in the order of the plan, since what is made of very many of them
+    depends on it.
+    """
+    sqlite = connection.dialect.name == "sqlite"
+    took = [_milliseconds(*ends, sqlite=sqlite) for ends in SPANS.values()]
+    took.append(cast(func.round(TRIAL.c.compute_s * 1000), Integer))
+    statement = select(*took).where(TRIAL.c.run_id == run_id).order_by(TRIAL.c.seq)
+    found = connection.execute(statement.execution_options(yield_per=1000))
+    yield from (list(zip(*batch, strict=True)) for batch in found.partitions())
+
+
+def _milliseconds(begin: Any, end: Any, *, sqlite: bool) -> Any:
+    """The time from one column to another, rounded; SQLite keeps moments as text, and its
+    own arithmetic of moments has no microseconds."""
+    if not sqlite:
+        return cast(func.round(func.extract("epoch", end - begin) * 1000), Integer)
+    days = func.julianday(func.substr(end, 1, 19)) - func.julianday(func.substr(begin, 1, 19))
+    microseconds = _fraction(end) - _fraction(begin)
+    return cast(func.round(func.round(days * 86_400) * 1000 + microseconds / 1000.0), Integer)
+
+
+def _fraction(column: Any) -> Any:
+    return cast(func.substr(column, 21, 6), Integer)
 
 
 def costs(connection: Connection, run_id: str) -> list[dict[str, Any]]:
@@ -156,15 +195,24 @@ def unmeasured(
 
 def exports(connection: Connection, run_id: str) -> dict[str, dict[str, int]]:
     """Export counts by sink and status."""
+    return exports_of(connection, [run_id])[run_id]
+
+
+def exports_of(
+    connection: Connection, run_ids: Sequence[str]
+) -> dict[str, dict[str, dict[str, int]]]:
+    """Export counts of many runs, by sink and status."""
+    columns = EXPORT.c.run_id, EXPORT.c.sink, EXPORT.c.status
     statement = (
-        select(EXPORT.c.sink, EXPORT.c.status, func.count().label("n"))
-        .where(EXPORT.c.run_id == run_id)
-        .group_by(EXPORT.c.sink, EXPORT.c.status)
+        select(*columns, func.count().label("n"))
+        .where(EXPORT.c.run_id.in_(run_ids))
+        .group_by(*columns)
+        .order_by(*columns)
     )
-    found: dict[str, Counter[str]] = {}
-    for row in connection.execute(statement):
-        found.setdefault(row.sink, Counter())[row.status] += row.n
-    return {sink: dict(sorted(counts.items())) for sink, counts in sorted(found.items())}
+    found: dict[str, dict[str, dict[str, int]]] = {run_id: {} for run_id in run_ids}
+    for row in connection.execute(statement) if run_ids else ():
+        found[row.run_id].setdefault(row.sink, {})[row.status] = row.n
+    return {run_id: dict(sorted(sinks.items())) for run_id, sinks in found.items()}
 
 
 def save_scorecard(
@@ -180,7 +228,8 @@ def save_scorecard(
     """
     now = utc_now()
     add(connection, SCORECARD, [{"run_id": run_id, "body": body, "at": now}], replace=True)
-    add(connection, METRIC, [{"run_id": run_id, **row} for row in metrics], replace=True)
+    connection.execute(delete(METRIC).where(METRIC.c.run_id == run_id))
+    add(connection, METRIC, [{"run_id": run_id, **row} for row in metrics])
     stamped = connection.execute(
         update(RUN).where(RUN.c.id == run_id, RUN.c.finalized_at.is_(None)).values(finalized_at=now)
     ).rowcount

@@ -40,6 +40,9 @@ from weirbox.store.summaries import progress_of as progress_of
 from weirbox.store.summaries import summaries as summaries
 from weirbox.store.summaries import summary as summary
 
+EARLY = tuple(status for status in RunStatus if status.ended_early)
+"""The statuses of runs that ended before all their trials were done."""
+
 CHUNK = 500
 """Parameters per IN list: safely under every database's limit."""
 
@@ -66,16 +69,21 @@ def find_run_id(connection: Connection, text: str, *, suite: str | None = None) 
     """The run that a full id, a unique beginning, or ``latest`` names.
 
     Args:
-        suite: Only runs of this suite fit.
+        suite: Only runs of this suite fit; its latest is one to compare with, never one
+            that ended early: that has not seen all its cases.
 
     Raises:
         NotPossible: When none or several fit.
     """
     of_suite = () if suite is None else (RUN.c.suite == suite,)
+    comparable = () if suite is None else (RUN.c.status.not_in(EARLY),)
     whose = "" if suite is None else f" of suite {suite!r}"
     if text == "latest":
         newest = connection.execute(
-            select(RUN.c.id).where(*of_suite).order_by(RUN.c.created_at.desc()).limit(1)
+            select(RUN.c.id)
+            .where(*of_suite, *comparable)
+            .order_by(RUN.c.created_at.desc(), RUN.c.id.desc())
+            .limit(1)
         ).scalar()
         if newest is None:
             raise NotPossible(f"there is no run{whose} yet; start one with: weirbox run SUITE.yaml")
@@ -103,6 +111,11 @@ def status_of(connection: Connection, run_id: str) -> RunStatus:
     return RunStatus(
         connection.execute(select(RUN.c.status).where(RUN.c.id == run_id)).scalar_one()
     )
+
+
+def run_row(connection: Connection, run_id: str) -> Any:
+    """A run's own row."""
+    return connection.execute(select(RUN).where(RUN.c.id == run_id)).one()
 
 
 def open_trials(connection: Connection, run_id: str) -> int:

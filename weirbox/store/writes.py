@@ -260,18 +260,23 @@ def _trial_values(result: StageResult, columns: tuple[str, ...], *, retry: bool)
 
 LIVE = (RunStatus.PENDING, RunStatus.RUNNING)
 
+COMES_FROM: dict[RunStatus, tuple[RunStatus, ...]] = {
+    RunStatus.PENDING: (),
+    RunStatus.RUNNING: (RunStatus.PENDING,),
+    RunStatus.COMPLETED: LIVE,  # pending where there is nothing to do
+    RunStatus.FAILED: LIVE,
+    RunStatus.CANCELLED: LIVE,
+    RunStatus.SUPERSEDED: LIVE,
+}
+"""Every change of status there is: from a live run only. Who opens trials of a run again
+sets it going with them (`weirbox.store.reopening`)."""
 
-def change_status(
-    connection: Connection,
-    run_id: str,
-    *,
-    to: RunStatus,
-    reason: str = "",
-    frm: Sequence[RunStatus] = LIVE,
-) -> bool:
+
+def change_status(connection: Connection, run_id: str, *, to: RunStatus, reason: str = "") -> bool:
     """Compare-and-set a run's status, and note it on the timeline.
 
-    Safe to run twice: the second time finds another status and changes nothing.
+    Safe to run twice and at the same time: whoever comes second finds another status and
+    changes nothing.
 
     Returns:
         Whether this call made the change.
@@ -283,7 +288,7 @@ def change_status(
     if to.terminal:
         values["completed_at"] = now
     changed = connection.execute(
-        update(RUN).where(RUN.c.id == run_id, RUN.c.status.in_(frm)).values(values)
+        update(RUN).where(RUN.c.id == run_id, RUN.c.status.in_(COMES_FROM[to])).values(values)
     ).rowcount
     if changed:
         note(connection, run_id, kind=str(to), message=reason)
