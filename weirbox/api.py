@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from weirbox.domain.run import Origin, Progress, RunSummary
-from weirbox.domain.spec import Suite
+from weirbox.domain.spec import NAME, Suite
 from weirbox.domain.words import RunKind, RunStatus
-from weirbox.errors import NotPossible, ServiceError
+from weirbox.errors import NotPossible, ServiceError, SuiteError
 from weirbox.pipeline.driver import Driver
 from weirbox.pipeline.live import DirectRunner
 from weirbox.pipeline.planning import Planned, Selection, plan_run
 from weirbox.pipeline.running import drive_run, reap_dead
 from weirbox.runtime import Drain, Runtime, finalize, find_run, open_runtime
 from weirbox.settings import Settings
-from weirbox.store import queries
+from weirbox.store import queries, registry
 from weirbox.suites import load_suite, parse_suite
 
 if TYPE_CHECKING:
@@ -99,11 +99,12 @@ def plan(
     """Freeze a run without starting it.
 
     Args:
-        suite: A YAML file, a `Suite`, or its data; relative paths start at the
-            file's folder, or else at the working directory.
+        suite: A YAML file, a registered suite's name, a `Suite`, or its data; relative
+            paths start at the file's folder, or else at the working directory.
         kind: full, preview (a deterministic sample) or delta.
         cases: Ids, for a delta run.
-        since: A run, for a delta of the cases that are new or changed since.
+        since: A run, for a delta of the cases that are new or changed since; or ``any``,
+            for those that no run of the suite has taken as they are.
         size: How many cases a preview takes.
 
     Raises:
@@ -204,7 +205,7 @@ def plan_suite(
         origin: What asked for the run.
         managed: Whether the coordinator is to have it driven.
     """
-    read, folder = read_suite(suite)
+    read, folder = find_suite(runtime, suite)
     return plan_run(
         runtime.database,
         read,
@@ -223,6 +224,29 @@ def read_suite(suite: SuiteLike) -> tuple[Suite, str]:
     if isinstance(suite, dict):
         suite = parse_suite(suite, place="given as data")
     return suite, str(Path.cwd())
+
+
+def find_suite(runtime: Runtime, suite: SuiteLike) -> tuple[Suite, str]:
+    """The same; a name that no file has is a registered suite's.
+
+    Raises:
+        SuiteError: When there is neither.
+    """
+    given = str(suite) if isinstance(suite, str | Path) else ""
+    if not NAME.fullmatch(given) or Path(given).exists():
+        return read_suite(suite)
+    with runtime.database.read() as connection:
+        found = registry.registered(connection, given)
+        if found is not None:
+            return found.suite, found.folder
+        if Path(given).suffix in (".yaml", ".yml"):
+            return read_suite(suite)
+        names = [one.name for one in registry.registered_suites(connection)]
+    raise SuiteError(
+        f"there is no suite file {given!r}, and no suite of that name is registered (registered: "
+        f"{', '.join(names) or 'none'}); `weirbox init` writes a file, `weirbox deploy FILE` "
+        "registers one"
+    )
 
 
 async def drive(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from weirbox.cli.again_commands import export_retry, rejudge, retry
-from weirbox.cli.dataset_app import dataset_app
+from weirbox.cli.dataset_commands import dataset_app
 from weirbox.cli.edge import DONE, FAILED, invoked, load_settings, screen
 from weirbox.cli.options import (
     AsJson,

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weirbox import __version__, suites
+from weirbox import __version__, api
 from weirbox.cli.wording import grid, plural, word
 from weirbox.compute import bubblewrap
 from weirbox.errors import UserError, WeirboxError
@@ -147,16 +147,13 @@ def _prefect(services: Services) -> Finding:
 
 
 def _suite(settings: Settings, file: Path) -> Iterator[Finding]:
-    try:
-        suite = suites.load_suite(file)
-    except UserError as error:
-        yield Finding("suite", Level.ERROR, str(error))
-        return
     with open_runtime(settings) as runtime:
         try:
+            suite, folder = api.find_suite(runtime, file)
             found = rehearse(
+                runtime.database,
                 suite,
-                folder=str(file.absolute().parent),
+                folder=folder,
                 prompt_folders=runtime.prompt_folders,
                 read_secret=runtime.read_secret,
             )

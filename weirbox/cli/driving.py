@@ -7,18 +7,20 @@ import importlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weirbox import api, suites
+from weirbox import api
 from weirbox.cli.edge import DONE, FAILED, SIGNALLED, Screen, invoked
 from weirbox.cli.progress import shown_progress
 from weirbox.cli.runs import how_it_ended
 from weirbox.cli.scorecard import scorecard
 from weirbox.cli.wording import plural
-from weirbox.datasets import open_dataset
 from weirbox.domain.words import RunStatus
+from weirbox.pipeline.growing import opened
 from weirbox.pipeline.identity import is_dead
 from weirbox.pipeline.planning import Planned, Selection, plan_run
 from weirbox.pipeline.running import run_url
@@ -79,11 +81,10 @@ def run_suite(
 
     The server starts while the run is planned, but not for a mistake that shows at once.
     """
-    suite = suites.load_suite(file)
-    open_dataset(suite.dataset, folder=str(file.absolute().parent))
-    server = PrefectServer.begin(settings, screen) if engine == "prefect" else None
-    with open_runtime(settings) as runtime:
-        planned = _plan(screen, runtime, suite, file, chosen)
+    with _found(settings, file) as (runtime, suite, folder):
+        with opened(runtime.database, suite.dataset, folder=folder):
+            server = PrefectServer.begin(settings, screen) if engine == "prefect" else None
+        planned = _plan(screen, runtime, suite, folder, chosen)
         if not planned.trials:
             asyncio.run(finalize(runtime, planned.run_id))
             return show_end(screen, runtime, planned.run_id)
@@ -92,20 +93,31 @@ def run_suite(
 
 def plan_suite(screen: Screen, settings: Settings, file: Path, chosen: Selection) -> None:
     """Freeze a run without starting it."""
-    suite = suites.load_suite(file)
-    with open_runtime(settings) as runtime:
-        planned = _plan(screen, runtime, suite, file, chosen)
+    with _found(settings, file) as (runtime, suite, folder):
+        planned = _plan(screen, runtime, suite, folder, chosen)
         with runtime.database.read() as connection:
             run = queries.summary(connection, planned.run_id)
     screen.tell(how_it_ended(run))
     screen.json(run.to_json())
 
 
-def _plan(screen: Screen, runtime: Runtime, suite: Suite, file: Path, chosen: Selection) -> Planned:
+@contextmanager
+def _found(settings: Settings, file: Path) -> Iterator[tuple[Runtime, Suite, str]]:
+    """The store, and the suite with its folder; a mistake in a file shows before there is a
+    store."""
+    read = api.read_suite(file) if file.exists() else None
+    with open_runtime(settings) as runtime:
+        suite, folder = read or api.find_suite(runtime, file)
+        yield runtime, suite, folder
+
+
+def _plan(
+    screen: Screen, runtime: Runtime, suite: Suite, folder: str, chosen: Selection
+) -> Planned:
     planned = plan_run(
         runtime.database,
         suite,
-        folder=str(file.absolute().parent),
+        folder=folder,
         selection=chosen,
         prompt_folders=runtime.prompt_folders,
     )

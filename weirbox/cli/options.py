@@ -34,7 +34,9 @@ class ExportFormat(StrEnum):
     PARQUET = "parquet"
 
 
-SuiteFile = Annotated[Path, typer.Argument(metavar="SUITE", help="The suite's YAML file.")]
+SuiteFile = Annotated[
+    Path, typer.Argument(metavar="SUITE", help="A suite's YAML file, or a registered suite's name.")
+]
 RunId = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A run's id, a unique beginning of it, or 'latest'."),
@@ -61,7 +63,11 @@ Cases = Annotated[
     list[str] | None, typer.Option("--case", metavar="ID", help="A case; may be given again.")
 ]
 Since = Annotated[
-    str | None, typer.Option(metavar="RUN", help="The cases that are new or changed since a run.")
+    str | None,
+    typer.Option(
+        metavar="RUN",
+        help="The cases that are new or changed since a run; 'any': that no run has taken.",
+    ),
 ]
 Repository = Annotated[
     str | None,

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from weirbox.datasets import open_dataset
 from weirbox.domain.case import DatasetVersion
 from weirbox.domain.plan import Plan
 from weirbox.domain.seams import ReadSecret, Workshop
@@ -14,7 +13,9 @@ from weirbox.domain.spec import HttpHarness, Suite
 from weirbox.domain.words import RunKind
 from weirbox.errors import PreflightError, WeirboxError
 from weirbox.pipeline.freezing import FrozenSuite, freeze
+from weirbox.pipeline.growing import opened
 from weirbox.pipeline.kit import assemble, preflight_problems
+from weirbox.store.engine import Database
 
 SECRET = "secret:"
 """Stands before the name of a secret in the headers of an http harness."""
@@ -35,7 +36,12 @@ class Rehearsed:
 
 
 def rehearse(
-    suite: Suite, *, folder: str, prompt_folders: tuple[str, ...], read_secret: ReadSecret
+    database: Database,
+    suite: Suite,
+    *,
+    folder: str,
+    prompt_folders: tuple[str, ...],
+    read_secret: ReadSecret,
 ) -> Rehearsed:
     """Read the whole dataset, build every part, and look for what is missing.
 
@@ -45,7 +51,10 @@ def rehearse(
         SuiteError, DatasetError, PlanError: As planning would.
     """
     frozen = freeze(suite, folder=folder, prompt_folders=prompt_folders)
-    dataset = open_dataset(suite.dataset, folder=folder).version()
+    with opened(database, suite.dataset, folder=folder) as source:
+        for _ in source:
+            pass
+        dataset = source.version
     problems = [
         *_missing_secrets(suite, read_secret),
         *asyncio.run(_part_problems(frozen, dataset, folder, read_secret)),
