@@ -19,6 +19,10 @@ _LISTS = ("trace", "usage", "scores")
 """Where null stands for nothing."""
 
 
+DEEPEST = 6
+"""How deep into a recording a message says where a mistake is."""
+
+
 class Recording(Frozen):
     """One recorded trial: a line of a file of recorded answers.
 
@@ -63,7 +67,7 @@ class Recording(Frozen):
 def first_mistake(error: ValidationError) -> str:
     """The first of a recording's mistakes: where in it, and what."""
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join(str(part) for part in first["loc"][:DEEPEST])
     what = str(first.get("ctx", {}).get("error", first["msg"]))
     return f"{where}: {what}" if where else what
 
@@ -110,10 +114,10 @@ def chat_events(messages: list[dict[str, Any]]) -> list[TraceEvent]:
         said = len(events)
         if text or rest is not None or not message.get("tool_calls"):
             events.append(TraceEvent(kind=EventKind.MESSAGE, name=role, text=text, data=rest))
-        for call in message.get("tool_calls") or ():
+        parent = said if len(events) > said else None
+        for call in _calls(message):
             name, arguments = _call(call)
             calls[str(call.get("id"))] = len(events)
-            parent = said if len(events) > said and events[said].kind is EventKind.MESSAGE else None
             events.append(
                 TraceEvent(kind=EventKind.TOOL_CALL, name=name, data=arguments, parent=parent)
             )
@@ -135,10 +139,15 @@ def _content(content: Any) -> tuple[str, JsonValue]:
     return "\n".join(shown), None if whole else content
 
 
-def _call(call: Any) -> tuple[str, JsonValue]:
+def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise ValueError("a message's 'tool_calls' are a list of objects")
+    return calls
+
+
+def _call(call: dict[str, Any]) -> tuple[str, JsonValue]:
     """A tool call's name and arguments, in OpenAI's nested form or flat."""
-    if not isinstance(call, dict):
-        raise ValueError("a message's 'tool_calls' are objects")
     inner = call["function"] if isinstance(call.get("function"), dict) else call
     name = inner.get("name") or inner.get("function") or ""
     arguments = inner.get("arguments")

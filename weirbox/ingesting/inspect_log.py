@@ -130,7 +130,7 @@ def _record(sample: EvalSample) -> dict[str, Any]:
     record: dict[str, Any] = {
         "id": sample.id,
         "trial": sample.epoch,
-        "input": _plain(sample.input),
+        "input": _input(sample),
         "target": sample.target if sample.target not in ("", []) else None,
         "output": sample.output.completion if sample.output.choices else None,
         "trace": events or [_plain(message) for message in sample.messages],
@@ -145,6 +145,13 @@ def _record(sample: EvalSample) -> dict[str, Any]:
     if sample.metadata:
         record["metadata"] = _plain(sample.metadata)
     return record
+
+
+def _input(sample: EvalSample) -> Any:
+    """The input; messages without their ids, which are others in each epoch."""
+    if isinstance(sample.input, str):
+        return sample.input
+    return [_plain(message.model_dump(exclude={"id"})) for message in sample.input]
 
 
 def _plain(value: Any) -> Any:
@@ -173,11 +180,11 @@ def _scores(scores: dict[str, Score]) -> Iterator[tuple[str, Any]]:
 def _score(score: Score, value: Any) -> dict[str, Any]:
     read, passed = _value(value)
     found: dict[str, Any] = {"value": read, "passed": passed, "rationale": score.explanation or ""}
-    if read is None or read != read:
+    if read is None:
         found["reason"] = REASONS.get(score.reason or "")
     detail = {
         "answer": score.answer,
-        "value": value if read is not value else None,
+        "value": value if isinstance(value, str) and read is not value else None,
         "reason": score.reason,
         "metadata": _plain(score.metadata) if score.metadata else None,
     }
@@ -186,9 +193,12 @@ def _score(score: Score, value: Any) -> dict[str, Any]:
 
 
 def _value(value: Any) -> tuple[Any, bool | None]:
-    """A value with Inspect's own meaning, and whether it passes; other texts stay texts."""
+    """A value with Inspect's own meaning, and whether it passes; other texts stay texts.
+
+    NaN is how Inspect writes that there is none.
+    """
     if not isinstance(value, str):
-        return value, None
+        return (None if value != value else value), None
     if value in LETTERS:
         return LETTERS[value], LETTERS[value] == 1.0
     if value.lower() in WORDS:

@@ -95,7 +95,7 @@ def _checked(value: Any) -> dict[str, JsonValue]:
         return _JSON.validate_python(value)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        if first["type"] == "recursion_loop":
+        if first["type"].startswith("recursion"):
             raise RecordProblem("nested too deeply: more than about 250 levels") from None
         where = ".".join(str(part) for part in first["loc"][:1])
         raise RecordProblem(f"{shown(where)} is not JSON: {first['msg']}") from None
