@@ -19,6 +19,7 @@ from weirbox import __version__
 from weirbox.domain.spec import Suite
 from weirbox.domain.words import RunKind
 from weirbox.errors import NotPossible
+from weirbox.pipeline.planning import ANY_RUN
 
 FILE = Path(__file__).with_name("prefect.yaml")
 
@@ -125,6 +126,8 @@ def suite_spec(suite: Suite, evaluate: Spec) -> Spec:
         )
     kind = suite.schedule.kind if suite.schedule is not None else RunKind.FULL
     request = {"suite": suite.suite, "kind": str(kind)}
+    if kind is RunKind.DELTA:
+        request["since"] = ANY_RUN
     return replace(
         evaluate,
         name=suite.suite,

@@ -33,7 +33,8 @@ class EvaluateRequest(Frozen):
     since: str | None = Field(
         default=None,
         title="Since",
-        description="Delta: the cases that are new or changed since this run; or 'latest'",
+        description="Delta: the cases that are new or changed since this run, or 'latest'; "
+        "or 'any': that no run of the suite has taken",
     )
     size: int | None = Field(
         default=None, ge=1, title="Size", description="Preview: how many cases"
