@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from weirbox.cli.wording import cut, facts, grid, span, text, usd, word
+from weirbox.cli.wording import cut, facts, grid, moment, span, text, usd, word
 from weirbox.domain.base import canonical_json
+from weirbox.domain.score import Score
 from weirbox.errors import NotPossible
 from weirbox.result_files import jsonable
-from weirbox.store import queries
+from weirbox.store import queries, reopening
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,10 +24,15 @@ SHORT = 300
 """Characters of a rationale or a message that are shown."""
 
 _TRIAL = (
-    *("seq", "trial", "category", "stage", "attempt", "state", "verdict", "disposition"),
-    *("deciding", "cached", "compute_s", "error_stage", "error_kind", "error_message"),
+    *("seq", "trial", "category", "stage", "round", "attempt", "state", "verdict"),
+    *("disposition", "deciding", "cached", "compute_s"),
+    *("error_stage", "error_kind", "error_message"),
     *("execute_started_at", "executed_at", "judge_started_at", "judged_at"),
     *("export_started_at", "exported_at"),
+)
+_ATTEMPT = (
+    *("round", "stage", "attempt", "started_at", "ended_at", "error_kind", "error_message"),
+    "observation",
 )
 
 
@@ -34,7 +41,8 @@ def case_detail(connection: Connection, run_id: str, case_id: str) -> dict[str, 
 
     Returns:
         ``run_id``, ``case`` (id, input, target, record, parse_error) and ``trials``: each
-        with its state, ``observation``, ``scores``, ``calls``, ``proposals``, ``exports``.
+        with its state, ``observation``, ``scores``, ``calls``, ``proposals``, ``exports``,
+        and what no longer stands: ``attempts`` and ``replaced_scores``.
 
     Raises:
         NotPossible: When the run has no such case.
@@ -71,6 +79,17 @@ def _trial(connection: Connection, run_id: str, row: Any) -> dict[str, Any]:
         "exports": [
             {name: getattr(export, name) for name in ("sink", "status", "url", "message", "at")}
             for export in queries.exports_of(connection, run_id, row.seq)
+        ],
+        "attempts": [
+            {name: getattr(attempt, name) for name in _ATTEMPT}
+            for attempt in reopening.attempts_of(connection, run_id, row.seq)
+        ],
+        "replaced_scores": [
+            {
+                **{name: getattr(old, name) for name in ("round", "why", "replaced_at")},
+                "score": Score.model_validate(old.body).model_dump(),
+            }
+            for old in reopening.replaced_scores(connection, run_id, row.seq)
         ],
     }
 
@@ -118,6 +137,27 @@ def _trial_page(trial: dict[str, Any]) -> Iterator[RenderableType]:
     if trial["exports"]:
         rows = [(e["sink"], word(e["status"]), e["message"]) for e in trial["exports"]]
         yield grid(("sink", "export", ""), rows)
+    yield from _history(trial)
+
+
+def _history(trial: dict[str, Any]) -> Iterator[RenderableType]:
+    """What no longer stands of a trial."""
+    if trial["attempts"]:
+        rows = [
+            (
+                *(str(attempt["attempt"]), str(attempt["round"]), attempt["stage"]),
+                moment(datetime.fromisoformat(attempt["ended_at"])),
+                *(attempt["error_kind"] or "", cut(attempt["error_message"] or "", SHORT)),
+            )
+            for attempt in trial["attempts"]
+        ]
+        yield grid(("earlier attempt", "round", "stage", "ended", "error", ""), rows)
+    if trial["replaced_scores"]:
+        rows = [
+            (*_score(old["score"]), str(old["round"]), old["why"])
+            for old in trial["replaced_scores"]
+        ]
+        yield grid(("replaced score", "state", "value", "why", "round", "replaced by"), rows)
 
 
 def _observation(observation: dict[str, Any]) -> Iterator[RenderableType]:

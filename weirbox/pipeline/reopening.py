@@ -258,12 +258,25 @@ def _retry_anew(connection: Connection, run_id: str, wanted: Wanted) -> Reopened
             f"run {run_id} is {status}: retry it as it is, without a new run, or cancel it first"
         )
     plan = queries.load_plan(connection, run_id)
+    choose = partial(reentry, wanted=wanted.effective, checks=Checks.of(plan))
+    if not queries.open_trials(connection, run_id) and not _any(connection, run_id, plan, choose):
+        return Reopened(run_id=run_id, going=False)
     fresh = new_run_id(plan.suite.suite)
     carrying.carry_over(connection, run_id, fresh, exports=bool(plan.suite.sinks))
-    choose = partial(reentry, wanted=wanted.effective, checks=Checks.of(plan))
     opened = _open(connection, fresh, plan, choose, why="retry")
     note(connection, fresh, kind="planned", message=f"carries over run {run_id}{_told(opened)}")
     return Reopened(run_id=fresh, opened=opened, going=True)
+
+
+def _any(
+    connection: Connection, run_id: str, plan: Plan, choose: Callable[[Judged], Reentry | None]
+) -> bool:
+    pages = reopening.judged_trials(connection, run_id, sinks=_sinks(plan))
+    return any(choose(trial) is not None for page in pages for trial in page)
+
+
+def _sinks(plan: Plan) -> list[str]:
+    return [sink.name for sink in plan.suite.sinks]
 
 
 def _open(
@@ -277,9 +290,8 @@ def _open(
 ) -> Counter[TrialStage]:
     """Open the trials that a decision chooses; memory is bounded by a page of them."""
     checks = Checks.of(plan)
-    sinks = [sink.name for sink in plan.suite.sinks]
     opened: Counter[TrialStage] = Counter()
-    for page in reopening.judged_trials(connection, run_id, sinks=sinks, check=check):
+    for page in reopening.judged_trials(connection, run_id, sinks=_sinks(plan), check=check):
         chosen = [found for trial in page if (found := choose(trial)) is not None]
         if chosen:
             reopening.open_again(connection, run_id, chosen, replaced=checks.replaced, why=why)
