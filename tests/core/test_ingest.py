@@ -19,10 +19,12 @@ from weirbox import cli
 from weirbox.domain.given import GivenScore
 from weirbox.domain.recording import Recording
 from weirbox.domain.run import RunSummary
+from weirbox.domain.spec import DatasetSpec
 from weirbox.domain.trace import Observation
 from weirbox.domain.words import RunKind, RunStatus
 from weirbox.errors import UserError
 from weirbox.ingesting import plan_ingested
+from weirbox.pipeline.growing import add_dataset
 from weirbox.pipeline.planning import Planned
 from weirbox.runtime import Runtime
 from weirbox.settings import Settings
@@ -212,6 +214,9 @@ def test_repeats_are_the_highest_trial_and_pairs_without_a_record_are_errored(
         ("b", 3, "missing_recording"),
     ]
     assert observation(database, run.run_id, 2).output == 3
+    assert rows[1].error_message == (
+        "no recorded answer for case 'a': 'records' has no line for it (trial 2)"
+    )
     assert warnings(database, run.run_id) == [
         "3 of 6 trials (3 of each case) have no record: they are errored (missing_recording)"
     ]
@@ -380,6 +385,17 @@ def test_ids_that_the_dataset_does_not_have_are_refused_with_the_first_five(
         "give the ids of the dataset, or leave the suite out"
     )
     assert counts(database) == before
+
+
+def test_a_suite_may_take_its_cases_from_the_store(database: Database) -> None:
+    inline = DatasetSpec(records=tuple(factories.records(3)))
+    add_dataset(database, inline, folder="/", name="kept")
+    suite = factories.suite(dataset={"name": "kept"})
+
+    run = ingested(database, [{"id": "case-1", "output": "in 1"}], suite)
+
+    assert (run.kind, run.verdicts.passed) == (RunKind.DELTA, 1)
+    assert column(database, run.run_id, "case_id") == ["case-1"]
 
 
 def test_a_suite_needs_the_ids_of_its_cases(sqlite: Database) -> None:

@@ -66,7 +66,8 @@ class Recorded:
             for key in ((case.id, trial), (case.id, None)):
                 if key in self._lines:
                     return _parse(self._content[self._lines[key]])
-            raise _missing(case, f"{self._spec.path!r} has no line for it (trial {trial})")
+            name = Path(self._spec.path).name
+            raise _missing(case, f"{name!r} has no line for it (trial {trial})")
         try:
             return Recording(id=case.id, output=self._from_case(case, trial))
         except Missing as error:

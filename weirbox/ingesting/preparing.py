@@ -93,8 +93,9 @@ def prepare(
         UserError: At the first mistake, with its place.
     """
     name = _suite_name(name, suite, source)
-    recordings, cases = folder / "recordings.jsonl", folder / "cases" / source.name
-    cases.parent.mkdir()
+    recordings, cases = folder / "trials" / source.name, folder / "cases" / source.name
+    for file in (recordings, cases):
+        file.parent.mkdir()
     gathered = _Gathered()
     with ExitStack() as stack:
         lines = stack.enter_context(recordings.open("w", encoding="ascii"))
