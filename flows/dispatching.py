@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
 from uuid import UUID
 
 from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
@@ -28,6 +27,7 @@ from weirbox.domain.base import Frozen
 from weirbox.domain.run import Progress
 from weirbox.errors import ServiceError
 from weirbox.pipeline.coordinating import DriverOrder, FlowState
+from weirbox.store.alerts import AlertRow
 
 PAGE = 200
 """Flow runs that are read with one request: the most that the server gives."""
@@ -43,17 +43,6 @@ STATES = {
     StateType.CANCELLING: FlowState.CANCELLED,
 }
 """Where a flow run stands that has not ended."""
-
-
-class AlertRow(Protocol):
-    """A row of the store's alerts."""
-
-    run_id: Any
-    kind: Any
-    value: Any
-    threshold: Any
-    message: Any
-    at: Any
 
 
 class PrefectEngine:
@@ -120,14 +109,7 @@ class PrefectEngine:
                     "prefect.resource.name": alert.run_id,
                 }
             ),
-            payload={
-                "run_id": alert.run_id,
-                "kind": alert.kind,
-                "value": alert.value,
-                "threshold": alert.threshold,
-                "message": alert.message,
-                "at": alert.at.isoformat(),
-            },
+            payload={**alert._asdict(), "at": alert.at.isoformat()},
         )
         async with get_events_client(reconnection_attempts=1, checkpoint_every=1) as client:
             await client.emit(event)

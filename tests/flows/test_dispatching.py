@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -30,9 +29,11 @@ from tests.flows import deployed as deploying
 from tests.flows.conftest import Shown
 from tests.flows.deployed import Deployed, wait_until
 from weirbox.domain.run import Progress
+from weirbox.domain.words import AlertKind
 from weirbox.errors import ServiceError
 from weirbox.pipeline.coordinating import DriverOrder, FlowState
 from weirbox.services import free_port
+from weirbox.store.alerts import AlertRow
 
 ORDER = DriverOrder(run_id="a-run", dispatch=7, key="drive:a-run:0")
 
@@ -150,12 +151,14 @@ def test_an_alert_is_an_event_that_is_the_same_when_it_is_sent_twice(
     engine: PrefectEngine,
 ) -> None:
     run_id = f"alert-{uuid4().hex[:8]}"
-    alert = SimpleNamespace(
+    alert = AlertRow(
         run_id=run_id,
-        kind="review_rate",
+        suite="nightly",
+        run_kind="full",
+        kind=AlertKind.REVIEW_RATE,
+        message="15 of 20 judged trials need a review",
         value=0.75,
         threshold=0.5,
-        message="3 of 4 trials are to be reviewed",
         at=datetime.now(UTC),
     )
 
@@ -166,8 +169,9 @@ def test_an_alert_is_an_event_that_is_the_same_when_it_is_sent_twice(
     (event,) = events(run_id)
     assert event["event"] == "weirbox.alert.review_rate"
     assert event["payload"] == {
-        **{"run_id": run_id, "kind": "review_rate", "value": 0.75, "threshold": 0.5},
-        **{"message": alert.message, "at": alert.at.isoformat()},
+        **{"run_id": run_id, "suite": "nightly", "run_kind": "full", "kind": "review_rate"},
+        **{"message": alert.message, "value": 0.75, "threshold": 0.5},
+        "at": alert.at.isoformat(),
     }
 
 
