@@ -146,8 +146,9 @@ def resume(run: RunId, engine: UsedEngine = Engine.PREFECT, as_json: AsJson = Fa
     raise typer.Exit(status)
 
 
-for command in (retry, rejudge, export_retry):
-    app.command()(command)
+app.command()(retry)
+app.command()(rejudge)
+app.command(name="export-retry")(export_retry)
 
 
 @app.command()
@@ -333,6 +334,15 @@ def down() -> None:
     with screen() as to:
         ended = [service.name for service in stop_all(load_settings())]
         to.tell(f"ended: {', '.join(ended)}" if ended else "nothing runs")
+
+
+@app.command()
+def migrate(as_json: AsJson = False) -> None:
+    """Bring the database's schema up to this version's; back the database up first."""
+    from weirbox.cli.database import migrate_database
+
+    with screen(as_json=as_json) as to:
+        migrate_database(to, load_settings())
 
 
 @app.command()
