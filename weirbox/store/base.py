@@ -53,8 +53,8 @@ def add(
 
 def add_new(connection: Connection, into: Table, row: dict[str, Any]) -> bool:
     """Insert a row, unless it is there; gives whether this call made it."""
-    statement = _insert(connection.dialect.name, into, ())
-    return bool(connection.execute(statement, row).rowcount)
+    statement = _insert(connection.dialect.name, into, ()).returning(*into.primary_key.columns)
+    return connection.execute(statement, row).first() is not None
 
 
 def add_from(connection: Connection, into: Table, rows: Select[Any]) -> None:
