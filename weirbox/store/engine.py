@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
@@ -18,15 +18,19 @@ __all__ = [
     "Connection",
     "Database",
     "DatabaseTrouble",
+    "Migrated",
     "is_trouble",
+    "migrate",
+    "mismatch",
     "open_database",
+    "schema_version",
     "upgrade",
 ]
 
 T = TypeVar("T")
 
 HEAD = "0002"
-"""The newest migration; `upgrade` compares it before it loads Alembic."""
+"""The newest migration: the version of the schema that this code reads and writes."""
 
 BUSY_MS = 30_000
 """How long SQLite waits for another process's write."""
@@ -103,16 +107,105 @@ class Database:
         self.engine.dispose()
 
 
+class Migrated(NamedTuple):
+    """The versions of a database's schema; None before it had one."""
+
+    before: str | None
+    after: str
+
+
 def open_database(url: str) -> Database:
-    """Connect, and bring the schema up to date. Safe to run from many processes at once.
+    """Connect, and make the tables of an empty database. Safe to run from many processes at
+    once.
 
     Raises:
         UserError: When the URL is malformed.
-        ServiceError: When the database cannot be reached or written.
+        ServiceError: When the database cannot be reached or written, or its schema is of
+            another version than the code.
     """
-    try:
+    with _told(url):
         database = Database(url)
-        upgrade(database)
+        found = schema_version(database)
+        if found is None:
+            upgrade(database)
+        elif found != HEAD:
+            database.close()
+            raise ServiceError(mismatch(found))
+    return database
+
+
+def migrate(url: str) -> Migrated:
+    """Bring the schema up to date: what `open_database` does not do unasked.
+
+    Safe to run twice, and from many processes at once: one migrates, the others wait and
+    find it done. A migration that fails or is killed leaves everything as it was.
+
+    Raises:
+        UserError, ServiceError: As `open_database`; a newer schema is not taken back.
+    """
+    with _told(url):
+        database = Database(url)
+        try:
+            return Migrated(upgrade(database), HEAD)
+        finally:
+            database.close()
+
+
+def upgrade(database: Database) -> str | None:
+    """Apply the migrations that are missing, in one transaction.
+
+    Returns:
+        The version that it had before.
+
+    Raises:
+        ServiceError: When the schema is newer than this version of the code.
+    """
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    with database.write() as connection:
+        if not database.sqlite:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+        before = _version(connection)
+        if before is not None and before > HEAD:
+            raise ServiceError(mismatch(before))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        return before
+
+
+def mismatch(found: str) -> str:
+    """That a schema is not the code's, and the way out; versions are numbers of one width."""
+    if found > HEAD:
+        return (
+            f"the database belongs to another version of weirbox: its schema is {found}, and "
+            f"this weirbox, {HEAD}, is older; upgrade weirbox"
+        )
+    return (
+        f"the database's schema is {found}, and this weirbox needs {HEAD}: "
+        "back the database up, then run: weirbox migrate"
+    )
+
+
+def schema_version(database: Database) -> str | None:
+    """The version of a database's schema; None where there is none yet."""
+    with database.read() as connection:
+        return _version(connection)
+
+
+def _version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+@contextmanager
+def _told(url: str) -> Iterator[None]:
+    """Say in one message what is wrong with a database, or with its address."""
+    try:
+        yield
     except (ArgumentError, ModuleNotFoundError) as error:
         raise UserError(
             f"WEIRBOX_DATABASE_URL is no URL of a SQLite or PostgreSQL database: {error}"
@@ -121,40 +214,6 @@ def open_database(url: str) -> Database:
         shown = make_url(url).render_as_string(hide_password=True)
         reason = error.orig if isinstance(error, DBAPIError) else error
         raise ServiceError(f"the database {shown} cannot be used: {reason}") from error
-    return database
-
-
-def upgrade(database: Database) -> None:
-    """Apply the migrations that are missing. Safe to run twice and at the same time.
-
-    Raises:
-        ServiceError: When the database holds migrations that this version does not know.
-    """
-    if _version(database) == HEAD:
-        return
-    from alembic import command
-    from alembic.config import Config
-    from alembic.util import CommandError
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    with database.write() as connection:
-        if not database.sqlite:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
-        config.attributes["connection"] = connection
-        try:
-            command.upgrade(config, "head")
-        except CommandError as error:
-            raise ServiceError(
-                f"the database belongs to another version of weirbox, perhaps a newer one: {error}"
-            ) from error
-
-
-def _version(database: Database) -> str | None:
-    with database.read() as connection:
-        if not inspect(connection).has_table("alembic_version"):
-            return None
-        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
 def _make_engine(url: str) -> Engine:

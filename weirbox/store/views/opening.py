@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, event, inspect, text
+from sqlalchemy import Engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from weirbox.errors import NotPossible, ServiceError, UserError
-from weirbox.store.engine import HEAD, Database
+from weirbox.store.engine import HEAD, Database, mismatch, schema_version
 
 
 def open_reader(url: str) -> Database | None:
@@ -31,7 +31,7 @@ def open_reader(url: str) -> Database | None:
             return None
         database = Database(url)
         event.listen(database.engine, "connect", _refuse_writes(database.engine))
-        found = _schema(database)
+        found = schema_version(database)
     except (ArgumentError, ModuleNotFoundError) as error:
         raise UserError(
             f"WEIRBOX_DATABASE_URL is no URL of a SQLite or PostgreSQL database: {error}"
@@ -44,10 +44,7 @@ def open_reader(url: str) -> Database | None:
         return None
     if found != HEAD:
         database.close()
-        raise NotPossible(
-            f"the store's schema is {found!r} and this weirbox reads {HEAD!r}; "
-            "any weirbox command of the newer version upgrades it, such as: weirbox list"
-        )
+        raise NotPossible(mismatch(found))
     return database
 
 
@@ -66,13 +63,6 @@ def _refuse_writes(engine: Engine) -> Any:
             raw.read_only = True
 
     return prepare
-
-
-def _schema(database: Database) -> str | None:
-    with database.read() as connection:
-        if not inspect(connection).has_table("alembic_version"):
-            return None
-        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
 __all__ = ["Database", "open_reader", "shown_url"]
