@@ -14,7 +14,7 @@ from flows.secret_blocks import prefect_secrets
 from flows.stopping import give_back, is_deployed, own_flow_run, stopping
 from weirbox import api
 from weirbox.runtime import Runtime, open_runtime
-from weirbox.store import coordination
+from weirbox.store import queries
 
 
 @flow(
@@ -45,7 +45,7 @@ def _run_id(runtime: Runtime, request: EvaluateRequest) -> str:
     flow_run = own_flow_run()
     if flow_run is not None and is_deployed(flow_run):
         with runtime.database.read() as connection:
-            found = coordination.dispatches_of(connection, str(flow_run.id))
+            found = queries.dispatches_of(connection, str(flow_run.id))
         if found:
             return found[-1].run_id
     planned = api.plan_suite(

@@ -26,7 +26,7 @@ from weirbox.pipeline.driver import Driver
 from weirbox.pipeline.running import reap_dead
 from weirbox.runtime import open_runtime
 from weirbox.settings import Settings
-from weirbox.store import coordination
+from weirbox.store import coordination, queries
 from weirbox.store.engine import Database
 from weirbox.store.writes import change_status
 
@@ -195,7 +195,7 @@ def give_back(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> Non
     with open_runtime() as runtime:
         database = runtime.database
         with database.read() as connection:
-            found = coordination.dispatches_of(connection, str(flow_run.id))
+            found = queries.dispatches_of(connection, str(flow_run.id))
         for dispatch, run_id in found:
             if cancelled:
                 cancel(database, run_id)

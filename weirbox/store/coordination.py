@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -46,6 +46,7 @@ class DispatchFacts:
 
     Attributes:
         held: Whether a claim of its driver is held.
+        worked: Whether any stage of a trial ended under its driver's claims.
         last_seen: When its driver last showed itself: it began, or held a claim.
     """
 
@@ -55,6 +56,7 @@ class DispatchFacts:
     requested_at: datetime
     started_at: datetime | None
     held: bool
+    worked: bool
     last_seen: datetime | None
 
 
@@ -72,7 +74,7 @@ class RunFacts:
         signature: Changes whenever a driver changes any row.
         superseded_by: A newer live run with the same key.
         dispatched: How many dispatches there ever were.
-        failed: Those that ended since something last changed.
+        failed: The last ones in a row that ended and had not worked.
         last_message: What the last dispatch that ended had to say.
     """
 
@@ -203,6 +205,7 @@ def _dispatches(
         select(
             DISPATCH,
             func.count(case((held, 1))).label("held"),
+            func.coalesce(func.sum(CLAIM.c.stages), 0).label("stages"),
             func.max(case((lapsed, CLAIM.c.lease_until))).label("lease"),
             func.max(case((~CLAIM.c.reaped, CLAIM.c.released_at))).label("released"),
         )
@@ -223,7 +226,7 @@ def _facts(
     run: Any, claims: Any, deaths: int, dispatches: Sequence[Any], ended: Sequence[Any]
 ) -> RunFacts:
     everyone = [*dispatches, *ended]
-    since = run.seen_at or run.created_at
+    worked = max((d.id for d in everyone if d.stages), default=0)
     started = max((d.started_at for d in everyone if d.started_at is not None), default=None)
     marks = [run.calls, run.spent_nusd, started]
     if claims is not None:
@@ -250,7 +253,7 @@ def _facts(
         superseded_by=run.superseded_by,
         dispatches=tuple(map(_dispatch_facts, dispatches)),
         dispatched=len(everyone),
-        failed=sum(d.ended_at > since for d in ended),
+        failed=sum(d.id > worked for d in ended),
         last_requested=max((d.requested_at for d in everyone), default=None),
         last_message=next((d.message for d in reversed(ended) if d.message), ""),
     )
@@ -268,25 +271,9 @@ def _dispatch_facts(row: Any) -> DispatchFacts:
         requested_at=row.requested_at,
         started_at=row.started_at,
         held=bool(row.held),
+        worked=row.stages > 0,
         last_seen=max(ends) if row.started_at is not None else None,
     )
-
-
-class Driven(NamedTuple):
-    """A run that a flow run drives, and as which dispatch."""
-
-    dispatch: int
-    run_id: str
-
-
-def dispatches_of(connection: Connection, flow_run: str) -> list[Driven]:
-    """What a flow run has been a driver of, oldest first."""
-    statement = (
-        select(DISPATCH.c.id, DISPATCH.c.run_id)
-        .where(DISPATCH.c.flow_run == flow_run)
-        .order_by(DISPATCH.c.id)
-    )
-    return [Driven(row.id, row.run_id) for row in connection.execute(statement)]
 
 
 # --- writes ---------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, select
 
@@ -16,6 +16,7 @@ from weirbox.domain.words import ExportStatus, RunStatus, TrialStage
 from weirbox.errors import NotPossible
 from weirbox.store.base import (
     CALL,
+    DISPATCH,
     EVENT,
     EXECUTION,
     EXPORT,
@@ -305,3 +306,20 @@ def scorecard(connection: Connection, run_id: str) -> dict[str, Any] | None:
         select(SCORECARD.c.body).where(SCORECARD.c.run_id == run_id)
     ).scalar_one_or_none()
     return body
+
+
+class Driven(NamedTuple):
+    """A run that a flow run drives, and as which dispatch."""
+
+    dispatch: int
+    run_id: str
+
+
+def dispatches_of(connection: Connection, flow_run: str) -> list[Driven]:
+    """What a flow run has been a driver of, oldest first."""
+    statement = (
+        select(DISPATCH.c.id, DISPATCH.c.run_id)
+        .where(DISPATCH.c.flow_run == flow_run)
+        .order_by(DISPATCH.c.id)
+    )
+    return [Driven(row.id, row.run_id) for row in connection.execute(statement)]
