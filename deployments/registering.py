@@ -21,7 +21,7 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 
 from deployments.automations import ensure_automation
-from deployments.specs import EVALUATE, SUITE_SLUG, Spec, own_specs, own_tag, suite_spec
+from deployments.specs import DRIVING, EVALUATE, SUITE_SLUG, Spec, own_specs, own_tag, suite_spec
 from weirbox.errors import UserError
 from weirbox.store.registry import RegisteredSuite
 
@@ -53,19 +53,6 @@ class Registered(NamedTuple):
     detail: str = ""
 
 
-class Place(NamedTuple):
-    """Whose workers run a deployment; no pool: the runner of `weirbox up`."""
-
-    pool: str | None
-    queue: str | None
-
-    def fields(self) -> dict[str, Any]:
-        """As the server keeps it."""
-        if self.pool is None:
-            return {}
-        return {"work_pool_name": self.pool, "work_queue_name": self.queue or "default"}
-
-
 async def register(
     client: PrefectClient,
     suites: Sequence[RegisteredSuite],
@@ -83,6 +70,7 @@ async def register(
         deployment: The name of weirbox's own, `Settings.deployment`.
         pool: The work pool whose workers run them; made where there is none. Without it each
             stays where it is, and a new one goes where `evaluate-run` is.
+        queue: The pool's queue for evaluations and drivers.
     """
     specs, done = _wanted(suites, deployment)
     if pool is not None:
@@ -95,7 +83,7 @@ async def register(
             done.append(_refused(spec.full_name, stranger))
             continue
         home = existing if spec is specs[0] else home
-        place = _place(existing or home, pool, queue)
+        place = _place(spec, existing, home, pool, queue)
         done.append(
             await _create(client, spec, place)
             if existing is None
@@ -176,16 +164,29 @@ async def _ensure_pool(client: PrefectClient, pool: str) -> Registered:
     return Registered("work pool", pool, Outcome.UNCHANGED)
 
 
-def _place(existing: DeploymentResponse | None, pool: str | None, queue: str | None) -> Place:
-    there = Place(None, None)
-    if existing is not None and existing.work_pool_name is not None:
-        there = Place(existing.work_pool_name, existing.work_queue_name)
-    if pool is None or pool == there.pool:
-        return Place(there.pool, queue or there.queue)
-    return Place(pool, queue)
+def _place(
+    spec: Spec,
+    existing: DeploymentResponse | None,
+    home: DeploymentResponse | None,
+    pool: str | None,
+    queue: str | None,
+) -> dict[str, Any]:
+    """Whose workers run it; empty for the runner of `weirbox up`.
+
+    A queue that was chosen stays until another one is.
+    """
+    there = existing if existing is not None else home
+    pool = pool or (there.work_pool_name if there is not None else None)
+    if pool is None:
+        return {}
+    if spec.queue != DRIVING:
+        queue = spec.queue
+    elif queue is None and there is not None and there.work_pool_name == pool:
+        queue = there.work_queue_name
+    return {"work_pool_name": pool, "work_queue_name": queue or spec.queue}
 
 
-async def _create(client: PrefectClient, spec: Spec, place: Place) -> Registered:
+async def _create(client: PrefectClient, spec: Spec, place: dict[str, Any]) -> Registered:
     schedules = [
         DeploymentScheduleCreate(schedule=schedule, slug=slug)
         for slug, schedule in spec.schedules.items()
@@ -195,19 +196,17 @@ async def _create(client: PrefectClient, spec: Spec, place: Place) -> Registered
         name=spec.name,
         schedules=schedules,
         **spec.fields(),
-        **place.fields(),
+        **place,
     )
     return Registered("deployment", spec.full_name, Outcome.CREATED)
 
 
 async def _update(
-    client: PrefectClient, spec: Spec, existing: DeploymentResponse, place: Place
+    client: PrefectClient, spec: Spec, existing: DeploymentResponse, place: dict[str, Any]
 ) -> Registered:
     kept = _kept(existing)
     changed = {
-        name: value
-        for name, value in {**spec.fields(), **place.fields()}.items()
-        if kept.get(name) != value
+        name: value for name, value in {**spec.fields(), **place}.items() if kept.get(name) != value
     }
     if changed:
         await client.update_deployment(existing.id, DeploymentUpdate(**changed))

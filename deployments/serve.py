@@ -19,6 +19,7 @@ from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
+from prefect.context import refresh_global_settings_context
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import PrefectException
 from prefect.runner import Runner
@@ -150,6 +151,7 @@ def main() -> None:
         os.environ["PREFECT_RUNNER_SERVER_HOST"] = "127.0.0.1"
         os.environ["PREFECT_RUNNER_SERVER_PORT"] = str(port)
     os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", str(HEARTBEAT_S))
+    refresh_global_settings_context()
     asyncio.run(serve(Settings(), webserver=port is not None))
 
 

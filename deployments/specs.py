@@ -29,6 +29,9 @@ NAME = "{{ $WEIRBOX_DEPLOYMENT }}"
 EVALUATE = "evaluate-run"
 """The flow that suites are deployments of."""
 
+DRIVING = "default"
+"""The queue of evaluations and drivers; the others have one of their own."""
+
 SUITE_SLUG = "suite"
 """Tells the schedule that a suite names from those that people add in Prefect's UI."""
 
@@ -43,6 +46,7 @@ class Spec:
     """One deployment as it should be.
 
     Attributes:
+        queue: The work queue, in a work pool.
         form: The JSON schema of its parameters; Prefect's UI makes a form of it.
         limit: limit, collision_strategy, grace_period_seconds; None says nothing about it.
         schedules: By slug.
@@ -53,6 +57,7 @@ class Spec:
     entrypoint: str
     description: str
     tags: tuple[str, ...]
+    queue: str
     form: dict[str, Any]
     parameters: Mapping[str, Any]
     limit: Mapping[str, Any] | None
@@ -100,6 +105,7 @@ def _spec(entry: Mapping[str, Any]) -> Spec:
         entrypoint=entry["entrypoint"],
         description=entry["description"],
         tags=tuple(entry["tags"]),
+        queue=entry["work_pool"]["work_queue_name"],
         form=parameter_schema(flow).model_dump(mode="json", exclude_unset=True),
         parameters=entry.get("parameters", {}),
         limit=entry.get("concurrency_limit"),

@@ -38,11 +38,15 @@ SERVER_ENV = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "500",
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_READ_BATCH_SIZE": "200",
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
+        "prefect.server.concurrency.lease_storage.filesystem"
+    ),
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_API_SERVICES_FOREMAN_ENABLED": "false",
     "DO_NOT_TRACK": "1",
 }
-"""With the defaults a burst of task runs is recorded in part only, and costs CPU for minutes."""
+"""With the defaults a burst of task runs is recorded in part only, and costs CPU for minutes;
+and a server that is restarted forgets who holds a slot of a deployment, which is never freed."""
 
 CLIENT_ENV = {
     "PREFECT_LOGGING_TO_API_ENABLED": "false",

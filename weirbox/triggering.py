@@ -22,7 +22,7 @@ from weirbox.errors import NotPossible, ServiceError
 from weirbox.runtime import open_runtime
 from weirbox.services import Services, answers, configured_api_url
 from weirbox.settings import Settings
-from weirbox.store import coordination, queries, registry
+from weirbox.store import queries, registry
 from weirbox.store.writes import change_status
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ RETRIES = 5
 """How often a request is repeated that the server is too busy for (429, 502, 503: SQLite under
 a burst); Prefect's client backs off 2, 4, 8 ... seconds, or as long as the server says."""
 
+LOOK_S = 3.0
+"""How often a flow run that has planned nothing yet is looked at in Prefect."""
+
 FLOW = "evaluate-run"
 """The flow that suites are deployments of."""
 
@@ -42,12 +45,16 @@ class FlowRunState(NamedTuple):
 
     Attributes:
         name: Scheduled, Late, Pending, Running, Completed, ...
+        waiting: Whether no worker has taken it up.
         ended: Whether it will not go on.
+        pool: The work pool whose workers it is for; None for the runner of `weirbox up`.
     """
 
     name: str
-    message: str
-    ended: bool
+    message: str = ""
+    waiting: bool = False
+    ended: bool = False
+    pool: str | None = None
 
 
 class Triggered:
@@ -73,7 +80,7 @@ class Triggered:
         that is started again after a crash goes on with the same run."""
         if self._run_id is None:
             with open_runtime(self._settings) as runtime, runtime.database.read() as connection:
-                found = coordination.dispatches_of(connection, self.flow_run_id)
+                found = queries.dispatches_of(connection, self.flow_run_id)
             self._run_id = found[-1].run_id if found else None
         return self._run_id
 
@@ -111,20 +118,28 @@ class Triggered:
             ServiceError: When the flow run ended and had planned no run.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        look = 0.0
         while self.run_id is None:
-            state = self.state()
-            if state.ended and self.run_id is None:
-                raise ServiceError(
-                    f"no run of suite {self.suite!r} was planned: flow run {self.flow_run_id} is "
-                    f"{state.name}{state.message and f': {state.message}'}"
-                )
-            if deadline is not None and time.monotonic() > deadline:
+            now = time.monotonic()
+            if now >= look:
+                self._refuse_ended()
+                look = now + LOOK_S
+            if deadline is not None and now > deadline:
                 raise TimeoutError(
-                    f"flow run {self.flow_run_id} is {state.name} after {timeout_s} s"
+                    f"flow run {self.flow_run_id} has planned no run after {timeout_s} s"
                 )
             time.sleep(POLL_S)
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         return self.run.wait(left)
+
+    def _refuse_ended(self) -> None:
+        """Raise where the flow run has ended; a run that it had planned is in the store then."""
+        state = self.state()
+        if state.ended and self.run_id is None:
+            raise ServiceError(
+                f"no run of suite {self.suite!r} was planned: flow run {self.flow_run_id} is "
+                f"{state.name}{state.message and f': {state.message}'}"
+            )
 
     def cancel(self) -> None:
         """Cancel it; what is in flight settles and is recorded.
@@ -284,12 +299,19 @@ def _state(client: SyncPrefectClient, flow_run_id: str) -> FlowRunState:
     from prefect.exceptions import ObjectNotFound
 
     try:
-        state = client.read_flow_run(uuid.UUID(flow_run_id)).state
+        flow_run = client.read_flow_run(uuid.UUID(flow_run_id))
     except ObjectNotFound:
-        return FlowRunState("deleted", "", ended=True)
+        return FlowRunState("deleted", ended=True)
+    state = flow_run.state
     if state is None:
-        return FlowRunState("Pending", "", ended=False)
-    return FlowRunState(str(state.name), state.message or "", ended=state.is_final())
+        return FlowRunState("Scheduled", waiting=True, pool=flow_run.work_pool_name)
+    return FlowRunState(
+        name=str(state.name),
+        message=state.message or "",
+        waiting=state.is_scheduled(),
+        ended=state.is_final(),
+        pool=flow_run.work_pool_name,
+    )
 
 
 def _cancel(client: SyncPrefectClient, flow_run_id: str) -> None:

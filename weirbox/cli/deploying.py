@@ -19,7 +19,7 @@ from weirbox.domain.spec import Suite
 from weirbox.errors import NotPossible, ServiceError
 from weirbox.runtime import open_runtime
 from weirbox.store import registry
-from weirbox.triggering import Triggered, prefect_url, trigger
+from weirbox.triggering import FlowRunState, Triggered, prefect_url, trigger
 
 if TYPE_CHECKING:
     from deployments.registering import Registered
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LATE_S = 20.0
 """After how long without a worker `trigger --wait` says so; a start takes 3 to 10 s."""
 
-LOOK_S = 0.5
+LOOK_S = 5.0
 """How often `trigger --wait` looks whether the run is planned."""
 
 
@@ -170,14 +170,18 @@ def _wait_until_planned(screen: Screen, run: Triggered) -> None:
     Raises:
         ServiceError: When the flow run ended and had planned no run.
     """
-    began, told = time.monotonic(), False
+    late: float | None = time.monotonic() + LATE_S
     while run.run_id is None:
         try:
             run.wait(timeout_s=LOOK_S)
         except TimeoutError:
-            if not told and time.monotonic() - began > LATE_S:
-                told = True
-                screen.tell(
-                    f"the flow run is {run.state().name}: it waits for a worker "
-                    f"({invoked()} up, or: prefect worker start --pool POOL)"
-                )
+            if late is not None and time.monotonic() > late and run.run_id is None:
+                late = None
+                _tell_waiting(screen, run.state())
+
+
+def _tell_waiting(screen: Screen, state: FlowRunState) -> None:
+    if not state.waiting:
+        return
+    start = f"{invoked()} up" if state.pool is None else f"prefect worker start -p {state.pool}"
+    screen.tell(f"no worker has taken it up yet; one is started with: {start}")
