@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from weirbox.again import aexport_retry, arejudge, aretry, export_retry, rejudge, retry
     from weirbox.api import (
         Run,
+        acancel,
         aplan,
         aresume,
         arun,
+        cancel,
         get_run,
         plan,
         resume,
@@ -27,6 +29,7 @@ __all__ = [
     "Run",
     "Suite",
     "Triggered",
+    "acancel",
     "aexport_retry",
     "aingest",
     "aplan",
@@ -35,6 +38,7 @@ __all__ = [
     "aretry",
     "arun",
     "atrigger",
+    "cancel",
     "export_retry",
     "get_run",
     "ingest",

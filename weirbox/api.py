@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ValidationError
 
 from weirbox.domain.run import Origin, Progress, RunSummary
 from weirbox.domain.spec import NAME, Suite
@@ -18,6 +21,7 @@ from weirbox.pipeline.live import DirectRunner
 from weirbox.pipeline.planning import Planned, Selection, plan_run
 from weirbox.pipeline.running import drive_run, reap_dead
 from weirbox.runtime import Drain, Runtime, finalize, find_run, open_runtime
+from weirbox.runtime import cancel as runtime_cancel
 from weirbox.settings import Settings
 from weirbox.store import queries, registry
 from weirbox.suites import load_suite, parse_suite
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["prefect", "direct"]
 SuiteLike = str | Path | Suite | dict[str, Any]
+OriginLike = Origin | Mapping[str, Any] | None
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +77,22 @@ class Run:
         """`wait`, without blocking the event loop."""
         return await asyncio.to_thread(self.wait, timeout_s)
 
+    def cancel(self, *, reason: str = "cancelled through the API") -> None:
+        """Cancel the run; whoever drives it notices within about a second.
+
+        What is in flight settles and is recorded, nothing new starts.
+
+        Raises:
+            NotPossible: When it has ended already.
+        """
+        with ThreadPoolExecutor(1) as pool:  # a loop may be running in this thread
+            pool.submit(asyncio.run, self.acancel(reason=reason)).result()
+
+    async def acancel(self, *, reason: str = "cancelled through the API") -> None:
+        """`cancel`, in a running event loop."""
+        with open_runtime(self._settings) as runtime:
+            await runtime_cancel(runtime, self.id, reason=reason)
+
     def results(self) -> pd.DataFrame:
         """One row per trial: case_id, trial, category, state, verdict, disposition, deciding,
         error and times, and for each check its value and its state (``CHECK`` and
@@ -94,6 +115,7 @@ def plan(
     cases: Sequence[str] | None = None,
     since: str | None = None,
     size: int | None = None,
+    origin: OriginLike = None,
     settings: Settings | None = None,
 ) -> Run:
     """Freeze a run without starting it.
@@ -106,13 +128,16 @@ def plan(
         since: A run, for a delta of the cases that are new or changed since; or ``any``,
             for those that no run of the suite has taken as they are.
         size: How many cases a preview takes.
+        origin: What asked for the run: repository, pull_request, commit, branch, actor, url.
+            A newer run of the same repository, pull request and suite supersedes an older
+            one that has not ended.
 
     Raises:
         UserError: For a mistake in the suite, the dataset or the arguments.
     """
     with open_runtime(settings) as runtime:
         chosen = selection(kind, cases=cases, since=since, size=size)
-        planned = plan_suite(runtime, suite, chosen)
+        planned = plan_suite(runtime, suite, chosen, origin=read_origin(origin))
         return Run(planned.run_id, runtime.settings)
 
 
@@ -123,6 +148,7 @@ def run(
     cases: Sequence[str] | None = None,
     since: str | None = None,
     size: int | None = None,
+    origin: OriginLike = None,
     engine: Engine = "prefect",
     settings: Settings | None = None,
 ) -> Run:
@@ -131,7 +157,9 @@ def run(
     Args:
         engine: ``prefect`` shows the run in a Prefect server; ``direct`` needs none.
     """
-    planned = plan(suite, kind=kind, cases=cases, since=since, size=size, settings=settings)
+    planned = plan(
+        suite, kind=kind, cases=cases, since=since, size=size, origin=origin, settings=settings
+    )
     return resume(planned.id, engine=engine, settings=settings)
 
 
@@ -159,6 +187,20 @@ async def aresume(
         found = find_run(runtime, run_id)
         await drive(runtime, found, engine=engine)
         return Run(found, runtime.settings)
+
+
+def cancel(run_id: str, *, settings: Settings | None = None) -> Run:
+    """Cancel a run by its id, a unique beginning of it, or ``latest``; see `Run.cancel`."""
+    found = get_run(run_id, settings=settings)
+    found.cancel()
+    return found
+
+
+async def acancel(run_id: str, *, settings: Settings | None = None) -> Run:
+    """`cancel`, in a running event loop."""
+    found = await asyncio.to_thread(get_run, run_id, settings=settings)
+    await found.acancel()
+    return found
 
 
 def get_run(run_id: str, *, settings: Settings | None = None) -> Run:
@@ -215,6 +257,22 @@ def plan_suite(
         origin=origin,
         managed=managed,
     )
+
+
+def read_origin(origin: OriginLike) -> Origin:
+    """What asked for a run, in whatever form it comes.
+
+    Raises:
+        NotPossible: Naming what an origin does not have.
+    """
+    try:
+        return Origin.model_validate({} if origin is None else origin)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise NotPossible(
+            f"origin.{'.'.join(map(str, first['loc']))}: {first['msg']}; "
+            f"an origin has {', '.join(Origin.model_fields)}"
+        ) from None
 
 
 def read_suite(suite: SuiteLike) -> tuple[Suite, str]:

@@ -12,9 +12,9 @@ from typing import Any
 
 from weirbox import secrets
 from weirbox.domain.seams import ReadSecret
-from weirbox.pipeline import finalizing
+from weirbox.pipeline import ending, finalizing
 from weirbox.pipeline.driver import Driver
-from weirbox.pipeline.running import run_url
+from weirbox.pipeline.running import reap_dead, run_url
 from weirbox.settings import Settings
 from weirbox.store import queries
 from weirbox.store.engine import Database, open_database
@@ -83,6 +83,30 @@ async def finalize(runtime: Runtime, run_id: str) -> dict[str, Any]:
     url = run_url(runtime.settings, run_id)
     await finalizing.complete_sinks(runtime.database, run_id, dashboard_url=url)
     return await asyncio.to_thread(finalizing.finalize, runtime.database, run_id)
+
+
+async def cancel(runtime: Runtime, run_id: str, *, reason: str) -> None:
+    """Cancel a run; where nobody drives it, it comes to rest at once.
+
+    Raises:
+        NotPossible: When it has ended already.
+    """
+    await asyncio.to_thread(ending.cancel, runtime.database, run_id, reason=reason)
+    await asyncio.to_thread(reap_dead, runtime.database, run_id)
+    await come_to_rest(runtime, run_id)
+
+
+async def come_to_rest(runtime: Runtime, run_id: str) -> bool:
+    """Have a run that ended early come to rest, once no driver holds it any more: sinks
+    complete what they were sent, what it came to is noted, and it is stamped as settled.
+
+    Safe to run twice, at once, and for any run.
+
+    Returns:
+        Whether this call stamped it.
+    """
+    url = run_url(runtime.settings, run_id)
+    return await ending.come_to_rest(runtime.database, run_id, dashboard_url=url)
 
 
 def find_run(runtime: Runtime, text: str) -> str:

@@ -8,22 +8,20 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
-from pydantic import ValidationError
 
-from weirbox.api import POLL_S, Run, selection
-from weirbox.domain.run import Origin, Progress, RunSummary
-from weirbox.domain.words import RunKind, RunStatus
+from weirbox.api import POLL_S, OriginLike, Run, read_origin, selection
+from weirbox.domain.run import Progress, RunSummary
+from weirbox.domain.words import RunKind
 from weirbox.errors import NotPossible, ServiceError
 from weirbox.runtime import open_runtime
 from weirbox.services import Services, answers, configured_api_url
 from weirbox.settings import Settings
 from weirbox.store import queries, registry
-from weirbox.store.writes import change_status
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +146,7 @@ class Triggered:
             NotPossible: When it has ended already.
         """
         if self.run_id is not None:
-            _cancel_run(self._settings, self.run_id)
+            Run(self.run_id, self._settings).cancel(reason="cancelled by who triggered it")
             return
         with _prefect(self._settings) as client:
             state = _state(client, self.flow_run_id)
@@ -194,7 +192,7 @@ def trigger(
     case_ids: Sequence[str] | None = None,
     since: str | None = None,
     size: int | None = None,
-    origin: Origin | Mapping[str, Any] | None = None,
+    origin: OriginLike = None,
     idempotency_key: str | None = None,
     settings: Settings | None = None,
 ) -> Triggered:
@@ -226,7 +224,7 @@ def trigger(
         "cases": case_ids,
         "since": since,
     }
-    request |= {"size": size, "origin": _origin(origin).model_dump()}
+    request |= {"size": size, "origin": read_origin(origin).model_dump()}
     with _prefect(settings) as client:
         created = client.request(
             "POST",
@@ -241,30 +239,9 @@ def trigger(
     return Triggered(suite, str(created.json()["id"]), settings)
 
 
-def _cancel_run(settings: Settings, run_id: str) -> None:
-    with open_runtime(settings) as runtime, runtime.database.write() as connection:
-        changed = change_status(
-            connection, run_id, to=RunStatus.CANCELLED, reason="cancelled by who triggered it"
-        )
-        status = queries.status_of(connection, run_id)
-    if not changed:
-        raise NotPossible(f"run {run_id} is {status} already, and cannot be cancelled")
-
-
 async def atrigger(suite: str, **options: Any) -> Triggered:
     """`trigger`, without blocking the event loop."""
     return await asyncio.to_thread(trigger, suite, **options)
-
-
-def _origin(origin: Origin | Mapping[str, Any] | None) -> Origin:
-    try:
-        return Origin.model_validate({} if origin is None else origin)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise NotPossible(
-            f"origin.{'.'.join(map(str, first['loc']))}: {first['msg']}; "
-            f"an origin has {', '.join(Origin.model_fields)}"
-        ) from None
 
 
 def _refuse_unknown(settings: Settings, suite: str) -> None:

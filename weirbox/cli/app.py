@@ -19,6 +19,7 @@ from weirbox.cli.options import (
     Delta,
     Engine,
     ExportFormat,
+    InCi,
     Kind,
     Preview,
     PreviewCommand,
@@ -28,6 +29,7 @@ from weirbox.cli.options import (
     Since,
     SuiteFile,
     UsedEngine,
+    origin_of,
 )
 
 app = typer.Typer(
@@ -82,14 +84,20 @@ def plan(
     delta: Delta = False,
     case: Cases = None,
     since: Since = None,
+    repository: Repository = None,
+    pull_request: PullRequest = None,
+    commit: Commit = None,
+    branch: Branch = None,
+    ci: InCi = False,
     as_json: AsJson = False,
 ) -> None:
     """Freeze a run without starting it."""
     from weirbox.cli.driving import plan_suite
 
     chosen = Chosen(kind=kind, preview=preview, delta=delta, cases=case, since=since)
+    origin = origin_of(repository, pull_request, commit, branch, ci)
     with screen(as_json=as_json) as to:
-        plan_suite(to, load_settings(), suite, chosen.selection())
+        plan_suite(to, load_settings(), suite, chosen.selection(), origin)
 
 
 @app.command(cls=PreviewCommand)
@@ -100,6 +108,11 @@ def run(
     delta: Delta = False,
     case: Cases = None,
     since: Since = None,
+    repository: Repository = None,
+    pull_request: PullRequest = None,
+    commit: Commit = None,
+    branch: Branch = None,
+    ci: InCi = False,
     engine: UsedEngine = Engine.PREFECT,
     as_json: AsJson = False,
 ) -> None:
@@ -107,8 +120,9 @@ def run(
     from weirbox.cli.driving import run_suite
 
     chosen = Chosen(kind=kind, preview=preview, delta=delta, cases=case, since=since)
+    origin = origin_of(repository, pull_request, commit, branch, ci)
     with screen(as_json=as_json) as to:
-        status = run_suite(to, load_settings(), suite, chosen.selection(), engine.value)
+        status = run_suite(to, load_settings(), suite, chosen.selection(), engine.value, origin)
     raise typer.Exit(status)
 
 
@@ -225,11 +239,11 @@ def finalize(run: RunId, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def cancel(run: RunId) -> None:
+def cancel(run: RunId, as_json: AsJson = False) -> None:
     """Cancel a run; whoever drives it notices within about a second."""
     from weirbox.cli.reading import cancel_run
 
-    with screen() as to:
+    with screen(as_json=as_json) as to:
         cancel_run(to, load_settings(), run)
 
 
@@ -291,6 +305,7 @@ def trigger(
     pull_request: PullRequest = None,
     commit: Commit = None,
     branch: Branch = None,
+    ci: InCi = False,
     key: Annotated[
         str | None, typer.Option(help="The same key gives the same run, however often.")
     ] = None,
@@ -299,10 +314,9 @@ def trigger(
 ) -> None:
     """Start a run of a registered suite on the workers, from anywhere."""
     from weirbox.cli.deploying import trigger_run
-    from weirbox.domain.run import Origin
 
     chosen = Chosen(kind=kind, preview=preview, delta=delta, cases=case, since=since)
-    origin = Origin(repository=repository, pull_request=pull_request, commit=commit, branch=branch)
+    origin = origin_of(repository, pull_request, commit, branch, ci)
     with screen(as_json=as_json) as to:
         status = trigger_run(
             to, load_settings(), suite, chosen.selection(), origin, key=key, wait=wait

@@ -24,10 +24,11 @@ from weirbox.pipeline.growing import opened
 from weirbox.pipeline.identity import is_dead
 from weirbox.pipeline.planning import Planned, Selection, plan_run
 from weirbox.pipeline.running import run_url
-from weirbox.runtime import Drain, Runtime, finalize, find_run, open_runtime
+from weirbox.runtime import Drain, Runtime, come_to_rest, finalize, find_run, open_runtime
 from weirbox.store import claims, queries
 
 if TYPE_CHECKING:
+    from weirbox.domain.run import Origin
     from weirbox.domain.spec import Suite
     from weirbox.services import Service, Services
     from weirbox.settings import Settings
@@ -75,7 +76,12 @@ class PrefectServer:
 
 
 def run_suite(
-    screen: Screen, settings: Settings, file: Path, chosen: Selection, engine: api.Engine
+    screen: Screen,
+    settings: Settings,
+    file: Path,
+    chosen: Selection,
+    engine: api.Engine,
+    origin: Origin,
 ) -> int:
     """Plan a suite, drive the run, and show what it came to; gives the exit status.
 
@@ -84,17 +90,19 @@ def run_suite(
     with _found(settings, file) as (runtime, suite, folder):
         with opened(runtime.database, suite.dataset, folder=folder):
             server = PrefectServer.begin(settings, screen) if engine == "prefect" else None
-        planned = _plan(screen, runtime, suite, folder, chosen)
+        planned = _plan(screen, runtime, suite, folder, chosen, origin)
         if not planned.trials:
             asyncio.run(finalize(runtime, planned.run_id))
             return show_end(screen, runtime, planned.run_id)
         return drive_to_end(screen, runtime, planned.run_id, engine, server)
 
 
-def plan_suite(screen: Screen, settings: Settings, file: Path, chosen: Selection) -> None:
+def plan_suite(
+    screen: Screen, settings: Settings, file: Path, chosen: Selection, origin: Origin
+) -> None:
     """Freeze a run without starting it."""
     with _found(settings, file) as (runtime, suite, folder):
-        planned = _plan(screen, runtime, suite, folder, chosen)
+        planned = _plan(screen, runtime, suite, folder, chosen, origin)
         with runtime.database.read() as connection:
             run = queries.summary(connection, planned.run_id)
     screen.tell(how_it_ended(run))
@@ -112,7 +120,12 @@ def _found(settings: Settings, file: Path) -> Iterator[tuple[Runtime, Suite, str
 
 
 def _plan(
-    screen: Screen, runtime: Runtime, suite: Suite, folder: str, chosen: Selection
+    screen: Screen,
+    runtime: Runtime,
+    suite: Suite,
+    folder: str,
+    chosen: Selection,
+    origin: Origin,
 ) -> Planned:
     planned = plan_run(
         runtime.database,
@@ -120,6 +133,7 @@ def _plan(
         folder=folder,
         selection=chosen,
         prompt_folders=runtime.prompt_folders,
+        origin=origin,
     )
     for warning in planned.warnings:
         screen.tell(f"warning: {warning}")
@@ -151,6 +165,7 @@ def resume_run(screen: Screen, settings: Settings, run: str, engine: api.Engine)
             screen.tell(f"run {run_id} is completed; it only had to be finalized")
             asyncio.run(finalize(runtime, run_id))
         else:
+            asyncio.run(come_to_rest(runtime, run_id))
             screen.tell(f"run {run_id} is {found.status} already: nothing is left to do")
         return show_end(screen, runtime, run_id)
 

@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 from weirbox.domain.words import RunKind
 
 if TYPE_CHECKING:
+    from weirbox.domain.run import Origin
     from weirbox.pipeline.planning import Selection
 
 SUITE_SIZE = "suite"
@@ -79,6 +80,9 @@ Repository = Annotated[
 PullRequest = Annotated[str | None, typer.Option(metavar="N", help="The pull request's number.")]
 Commit = Annotated[str | None, typer.Option(metavar="SHA", help="The commit.")]
 Branch = Annotated[str | None, typer.Option(metavar="B", help="The branch.")]
+InCi = Annotated[
+    bool, typer.Option("--ci", help="Take these from the job of GitHub Actions or GitLab CI.")
+]
 
 
 class PreviewCommand(TyperCommand):
@@ -138,3 +142,19 @@ class Chosen:
         if not self.preview.isascii() or not self.preview.isdigit() or int(self.preview) < 1:
             raise NotPossible(f"--preview takes a number of cases, 1 or more, not {self.preview!r}")
         return int(self.preview)
+
+
+def origin_of(
+    repository: str | None,
+    pull_request: str | None,
+    commit: str | None,
+    branch: str | None,
+    ci: bool,
+) -> Origin:
+    """What asks for a run, by the options that say it."""
+    import os
+
+    from weirbox.cli.origins import Asked
+
+    asked = Asked(repository=repository, pull_request=pull_request, commit=commit, branch=branch)
+    return asked.origin(os.environ if ci else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,12 @@ from weirbox.cli.cases import case_detail, case_page
 from weirbox.cli.edge import Screen
 from weirbox.cli.runs import how_it_ended, run_list, run_page, run_state
 from weirbox.cli.stack import service_table
-from weirbox.domain.words import Disposition, RunStatus
-from weirbox.errors import NotPossible
+from weirbox.domain.words import Disposition
 from weirbox.pipeline.identity import is_dead
-from weirbox.runtime import find_run, open_runtime
+from weirbox.runtime import cancel, find_run, open_runtime
 from weirbox.services import Services
 from weirbox.store import claims, queries
 from weirbox.store.base import TRIAL
-from weirbox.store.writes import change_status
 
 if TYPE_CHECKING:
     from weirbox.settings import Settings
@@ -85,21 +84,16 @@ def show_case(screen: Screen, settings: Settings, run: str, case_id: str) -> Non
 
 
 def cancel_run(screen: Screen, settings: Settings, run: str) -> None:
-    """Cancel a run.
+    """Cancel a run; it comes to rest at once where nobody drives it.
 
     Raises:
         NotPossible: When it has ended already.
     """
     with open_runtime(settings) as runtime:
         run_id = find_run(runtime, run)
-        with runtime.database.write() as connection:
-            changed = change_status(
-                connection,
-                run_id,
-                to=RunStatus.CANCELLED,
-                reason="cancelled on the command line",
-            )
-            status = queries.status_of(connection, run_id)
-    if not changed:
-        raise NotPossible(f"run {run_id} is {status} already, and cannot be cancelled")
-    screen.tell(f"run {run_id} is cancelled; what is in flight settles and is recorded")
+        asyncio.run(cancel(runtime, run_id, reason="cancelled on the command line"))
+        with runtime.database.read() as connection:
+            found = queries.summary(connection, run_id)
+    settles = "" if found.settled_at else "; what is in flight settles and is recorded"
+    screen.tell(f"run {run_id} is cancelled{settles}")
+    screen.json(found.to_json())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from weirbox.domain.run import RunSummary
+    from weirbox.domain.run import Origin, RunSummary
 
 CASE = 60
 """Characters of a case's id that are shown in a table."""
@@ -43,13 +43,17 @@ def _stand(run: RunSummary) -> Text:
     """A run's status, and how many of its trials are done."""
     done, planned = run.progress.exported, run.progress.planned
     status = word("finalizing" if run.finalizing else run.status)
-    return status.append_text(text(f" {planned}" if done == planned else f" {done}/{planned}"))
+    status.append_text(text(f" {planned}" if done == planned else f" {done}/{planned}"))
+    return (
+        status.append(f", {plural(len(run.alerts), 'alert')}", "yellow") if run.alerts else status
+    )
 
 
 def run_state(run: RunSummary, drivers: Sequence[str]) -> Iterator[RenderableType]:
     """Where a run stands."""
     yield _title(run)
     yield facts(_facts(run, drivers))
+    yield from _alerts(run)
     metrics = [(name, metric["headline"]) for name, metric in run.metrics.items()]
     if metrics:
         yield grid(("metric", "result"), metrics)
@@ -72,6 +76,7 @@ def run_page(
     else:
         yield from scorecard(card)
         yield facts(_times(run))
+        yield from _alerts(run)
     if doubtful:
         trials = [
             (
@@ -111,6 +116,11 @@ def how_it_ended(run: RunSummary, *, shown: bool = False) -> str:
             return f"the run is {run.status}{why}\nplan it again: {invoked()} run SUITE"
 
 
+def _alerts(run: RunSummary) -> Iterator[RenderableType]:
+    if run.alerts:
+        yield grid(("alert", ""), [(word(alert.kind), alert.message) for alert in run.alerts])
+
+
 def _title(run: RunSummary) -> RenderableType:
     from rich.text import Text
 
@@ -134,6 +144,9 @@ def _facts(run: RunSummary, drivers: Sequence[str]) -> Iterator[tuple[str, objec
     yield "dispositions", counted(run.dispositions.model_dump(), [str(d) for d in Disposition])
     if run.calls or run.budget_usd is not None or run.budget_calls is not None:
         yield "cost", _spending(run)
+    if run.status.ended_early:
+        for sink, took in run.exports.items():
+            yield "exports", f"{sink}: {', '.join(f'{n} {status}' for status, n in took.items())}"
     for driver in drivers:
         yield "driver", driver
 
@@ -147,7 +160,21 @@ def _times(run: RunSummary) -> Iterator[tuple[str, object]]:
         yield "ended", f"{moment(run.completed_at)}, after {after}"
     if run.finalized_at is not None:
         yield "finalized", moment(run.finalized_at)
+    if run.settled_at is not None:
+        yield "at rest", moment(run.settled_at)
+    elif run.status.ended_early:
+        yield "at rest", "not yet: what is in flight settles"
+    if run.origin is not None:
+        yield "asked for by", _origin(run.origin)
     yield "dataset", f"{run.dataset} {run.dataset_digest[:12]}"
+
+
+def _origin(origin: Origin) -> str:
+    shown = {"pull_request": "pull request"}
+    return ", ".join(
+        f"{shown.get(name, name)} {value}"
+        for name, value in origin.model_dump(exclude_none=True).items()
+    )
 
 
 def _spending(run: RunSummary) -> str:
