@@ -60,6 +60,7 @@ def dispatch(**changes: Any) -> DispatchFacts:
         requested_at=ago(5),
         started_at=None,
         held=False,
+        worked=False,
         last_seen=None,
     )
     return replace(waiting, **changes)
@@ -203,6 +204,11 @@ DECISIONS: dict[str, tuple[dict[str, Any], dict[str, FlowState] | None, Decision
         ALONE | {"dispatches": (began(1),), "last_requested": ago(14)},
         ENDED,
         Decision(ended=((1, "its flow run is ended"),)),
+    ),
+    "but not after one that had worked": (
+        ALONE | {"dispatches": (began(1, worked=True),), "last_requested": ago(14)},
+        ENDED,
+        Decision(ended=((1, "its flow run is ended"),), request=1),
     ),
     "which ends": (ALONE | {"failed": 1, "last_requested": ago(15)}, {}, Decision(request=1)),
     "and gets longer": (ALONE | {"failed": 3, "last_requested": ago(59)}, {}, Decision()),

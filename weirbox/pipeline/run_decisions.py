@@ -128,6 +128,7 @@ def _about_live(
     ended = [Ended(d.id, why) for d in found.dispatches if (why := _gone(d, states, now, settings))]
     gone = {one.dispatch for one in ended}
     alive = [d for d in found.dispatches if d.id not in gone]
+    idle = sum(d.id in gone and not d.worked for d in found.dispatches)
     waiting = [d for d in alive if _waits(d, states)]
     driven = found.drivers_seen + sum(d.held for d in alive)
     since = min((d.requested_at for d in waiting), default=None) if not driven else None
@@ -143,7 +144,7 @@ def _about_live(
     return Decision(
         reap=found.expired,
         ended=tuple(ended),
-        request=_missing(found, alive, found.failed + len(ended), now),
+        request=_missing(found, alive, found.failed + idle, now),
         changed=_worth_keeping(found, now, settings)
         or (since is not None and _old(found, now, settings.stall_s / 2)),
         stalled=stalled,
