@@ -164,7 +164,9 @@ class AlertKind(StrEnum):
 
     REVIEW_RATE = "review_rate"  # many of the judged trials need a person
     QUARANTINE_RATE = "quarantine_rate"  # many of the judged trials are not to be used
-    PROVIDER_FAILURES = "provider_failures"  # many of the judges' calls failed
+    PROVIDER_FAILURES = (
+        "provider_failures"  # many of the judges' scores are missing, as providers failed
+    )
     BUDGET_EXHAUSTED = "budget_exhausted"  # scores are missing that it did not reach
     STALLED = "stalled"  # nothing changes any more
     REGRESSION = "regression"  # the pass rate fell since the run before

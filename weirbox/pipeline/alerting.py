@@ -19,10 +19,10 @@ class Thresholds:
         review: When people have to look at more than every second trial, the judges or the
             rules are off, rather than the trials.
         quarantined: Of a dataset that loses so much, the source is to be mended first.
-        provider_failures: One call in five that fails, retries included, is an outage or a
-            limit, and leaves scores without a value.
-        least: Judged trials, or calls, below which a rate says nothing: with 20, one more
-            or less moves it by 5 points.
+        provider_failures: One score in five that is missing though the provider was asked
+            again is an outage or a limit, and no matter of chance.
+        least: Judged trials, or scores of judges, below which a rate says nothing: with 20,
+            one more or less moves it by 5 points.
         stalls: How many times in a row nothing may have changed; more of them fail a run,
             so a person is told at the first.
     """
@@ -58,8 +58,8 @@ def alerts_of(facts: AlertFacts, thresholds: Thresholds = THRESHOLDS) -> list[Al
             *(facts.quarantined, facts.judged, thresholds.quarantined),
         ),
         (
-            *(AlertKind.PROVIDER_FAILURES, "judge calls failed"),
-            *(facts.failed_calls, facts.calls, thresholds.provider_failures),
+            *(AlertKind.PROVIDER_FAILURES, "scores of judges are missing as the provider failed"),
+            *(facts.failed, facts.asked, thresholds.provider_failures),
         ),
     )
     found = [

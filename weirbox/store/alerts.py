@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, case, exists, func, or_, select, update
 
 from weirbox.domain.run import Alert
-from weirbox.domain.words import AlertKind, Disposition, Reason, RunStatus, ScoreState
-from weirbox.store.base import ALERT, CALL, RUN, SCORE, SCORECARD, TRIAL, add_new
+from weirbox.domain.words import AlertKind, Disposition, Reason, RunStatus, ScoreState, Source
+from weirbox.store.base import ALERT, RUN, SCORE, SCORECARD, TRIAL, add_new
 from weirbox.store.types import to_usd, utc_now
 from weirbox.store.writes import note
+
+PROVIDER_FAILED = (Reason.PROVIDER_ERROR, Reason.TIMEOUT, Reason.QUOTA)
+"""Why a judge's score is missing where its provider is to blame."""
 
 
 class PassRate(NamedTuple):
@@ -29,7 +32,9 @@ class AlertFacts:
     """What the alerts of a run are decided by.
 
     Attributes:
-        calls, failed_calls: Of judges.
+        asked: How many scores judges were asked for.
+        failed: For how many of them the judges' provider failed, retries included: most
+            calls that fail cost nothing, and leave no trace but this.
         unreached: Whether scores are missing that the budget did not reach.
         stalls: How many times in a row nothing had changed.
         pass_rate: Of a run that has completed.
@@ -39,10 +44,11 @@ class AlertFacts:
     judged: int
     review: int
     quarantined: int
-    calls: int
-    failed_calls: int
+    asked: int
+    failed: int
     unreached: bool
     spent_usd: float
+    calls: int
     budget_usd: float | None
     budget_calls: int | None
     stalls: int
@@ -55,7 +61,7 @@ def alert_facts(
 ) -> AlertFacts:
     """Read what the alerts of a run are decided by.
 
-    Costs a pass over the run's trials and calls, and over its scores where it has a budget.
+    Costs a pass over the run's trials and, in an index, its scores.
 
     Args:
         card: The run's scorecard, once it has completed; without one it is not compared
@@ -69,15 +75,16 @@ def alert_facts(
             _count(TRIAL.c.disposition == Disposition.QUARANTINED).label("quarantined"),
         ).where(TRIAL.c.run_id == run_id, TRIAL.c.judged_at.is_not(None))
     ).one()
-    failed = connection.execute(select(_count(~CALL.c.ok)).where(CALL.c.run_id == run_id))
+    failed, asked = _provider_failures(connection, run_id)
     return AlertFacts(
         judged=judged.all,
         review=int(judged.review),
         quarantined=int(judged.quarantined),
-        calls=run.calls,
-        failed_calls=int(failed.scalar_one()),
+        asked=asked,
+        failed=failed,
         unreached=_unreached(connection, run),
         spent_usd=to_usd(run.spent_nusd) or 0.0,
+        calls=run.calls,
         budget_usd=to_usd(run.budget_nusd),
         budget_calls=run.budget_calls,
         stalls=run.stalls,
@@ -88,6 +95,19 @@ def alert_facts(
 
 def _count(condition: Any) -> Any:
     return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
+
+
+def _provider_failures(connection: Connection, run_id: str) -> tuple[int, int]:
+    """How many scores of judges their provider failed, and of how many; the latter is not
+    counted where there is none."""
+    judges = SCORE.c.run_id == run_id, SCORE.c.source == Source.JUDGE
+    missing = SCORE.c.state.in_((ScoreState.ERRORED, ScoreState.UNSCORED))
+    failed = select(func.count()).where(*judges, missing, SCORE.c.reason.in_(PROVIDER_FAILED))
+    lost = int(connection.execute(failed).scalar_one())
+    if not lost:
+        return 0, 0
+    asked = select(func.count()).where(*judges, SCORE.c.state != ScoreState.SKIPPED)
+    return lost, int(connection.execute(asked).scalar_one())
 
 
 def _unreached(connection: Connection, run: Any) -> bool:
