@@ -52,6 +52,7 @@ from weirbox.pipeline import reopening
 from weirbox.pipeline.reopening import Checks, Wanted, reentry
 from weirbox.pipeline.running import complete_if_done
 from weirbox.store import claims, queries
+from weirbox.store import history as past
 from weirbox.store import reopening as rows
 from weirbox.store.base import ATTEMPT, EXPORT, PROPOSAL, SCORE, SCORE_HISTORY, SCORE_TEXT, TRIAL
 from weirbox.store.engine import Database
@@ -130,14 +131,14 @@ def table(database: Database, run_id: str, of: Any) -> list[Any]:
 def attempts(database: Database, run_id: str, seq: int = 0) -> list[tuple[Any, ...]]:
     """What is kept of a trial's earlier attempts."""
     with database.read() as connection:
-        found = rows.attempts_of(connection, run_id, seq)
+        found = past.attempts_of(connection, run_id, seq)
     return [(one.round, one.stage, one.attempt, one.error_kind) for one in found]
 
 
 def history(database: Database, run_id: str, seq: int = 0) -> list[tuple[int, str, str]]:
     """The scores that were put aside: round, name and rationale."""
     with database.read() as connection:
-        found = rows.replaced_scores(connection, run_id, seq)
+        found = past.replaced_scores(connection, run_id, seq)
     return [(one.round, one.name, Score.model_validate(one.body).rationale) for one in found]
 
 
@@ -604,8 +605,9 @@ def test_an_opening_that_is_cut_off_leaves_everything_as_it_was(database: Databa
     run = drive(database, suite(2, sinks=SINK), fakes=Fakes(harness=harness, sink=MemorySink()))
     before = [table(database, run.run_id, one) for one in ALL_TABLES]
 
-    for step in ("_put_scores_aside", "_drop_proposals", "_move", "set_going"):
-        cut_off = patch.object(rows, step, side_effect=KeyboardInterrupt)
+    steps = ((past, "put_scores_aside"), (rows, "_drop_proposals"), (rows, "_move"))
+    for module, step in (*steps, (rows, "set_going")):
+        cut_off = patch.object(module, step, side_effect=KeyboardInterrupt)
         with cut_off, pytest.raises(KeyboardInterrupt):
             reopening.retry(database, run.run_id, EVERYTHING)
         assert [table(database, run.run_id, one) for one in ALL_TABLES] == before, step

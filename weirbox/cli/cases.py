@@ -11,7 +11,7 @@ from weirbox.domain.base import canonical_json
 from weirbox.domain.score import Score
 from weirbox.errors import NotPossible
 from weirbox.result_files import jsonable
-from weirbox.store import queries, reopening
+from weirbox.store import history, queries
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -82,14 +82,14 @@ def _trial(connection: Connection, run_id: str, row: Any) -> dict[str, Any]:
         ],
         "attempts": [
             {name: getattr(attempt, name) for name in _ATTEMPT}
-            for attempt in reopening.attempts_of(connection, run_id, row.seq)
+            for attempt in history.attempts_of(connection, run_id, row.seq)
         ],
         "replaced_scores": [
             {
                 **{name: getattr(old, name) for name in ("round", "why", "replaced_at")},
                 "score": Score.model_validate(old.body).model_dump(),
             }
-            for old in reopening.replaced_scores(connection, run_id, row.seq)
+            for old in history.replaced_scores(connection, run_id, row.seq)
         ],
     }
 

@@ -22,29 +22,24 @@ from sqlalchemy import (
     case,
     delete,
     func,
-    insert,
-    literal,
     null,
     or_,
     select,
     update,
 )
 
-from weirbox.domain.base import model_json
 from weirbox.domain.words import ExportStatus, RunStatus, ScoreState, Stage, TrialStage, Verdict
+from weirbox.store import history
 from weirbox.store.base import (
-    ATTEMPT,
     EXECUTION,
     EXPORT,
     PROPOSAL,
     RUN,
     SCORE,
-    SCORE_HISTORY,
-    SCORE_TEXT,
     TRIAL,
     lock_rows,
 )
-from weirbox.store.rows import MISSING, redo_checks, redo_text, score_from
+from weirbox.store.rows import MISSING, redo_checks, redo_text
 from weirbox.store.types import utc_now
 
 PAGE = 500
@@ -157,19 +152,6 @@ def _sent(
     return Counter({row.seq: row.sinks for row in connection.execute(statement)})
 
 
-def attempts_of(connection: Connection, run_id: str, seq: int) -> list[Any]:
-    """The attempts of a trial that no longer stand, oldest first."""
-    of_trial = (ATTEMPT.c.run_id == run_id, ATTEMPT.c.seq == seq)
-    return list(connection.execute(select(ATTEMPT).where(*of_trial).order_by(ATTEMPT.c.id)).all())
-
-
-def replaced_scores(connection: Connection, run_id: str, seq: int) -> list[Any]:
-    """The scores of a trial that were put aside, oldest first."""
-    of_trial = (SCORE_HISTORY.c.run_id == run_id, SCORE_HISTORY.c.seq == seq)
-    statement = select(SCORE_HISTORY).where(*of_trial).order_by(SCORE_HISTORY.c.id)
-    return list(connection.execute(statement).all())
-
-
 # --- opening ----------------------------------------------------------------------
 
 
@@ -204,8 +186,15 @@ def open_again(
     for reentry in reentries:
         by_stage[reentry.stage].append(reentry.seq)
     for stage, seqs in by_stage.items():
-        _keep_attempts(connection, run_id, stage, seqs)
-    _put_scores_aside(connection, run_id, reentries, replaced, why)
+        history.keep_attempts(connection, run_id, _from(stage), seqs)
+    judged = {r.seq: r for r in reentries if r.stage is not TrialStage.EXPORT}
+    history.put_scores_aside(
+        connection,
+        run_id,
+        list(judged),
+        replaced=lambda seq, name: replaced(judged[seq], name),
+        why=why,
+    )
     _drop_proposals(connection, run_id, reentries)
     executed = by_stage[TrialStage.EXECUTE]
     connection.execute(
@@ -215,98 +204,11 @@ def open_again(
 
 
 _STAGES = (Stage.EXECUTE, Stage.JUDGE, Stage.EXPORT)
-_SPANS = {
-    Stage.EXECUTE: (TRIAL.c.execute_started_at, TRIAL.c.executed_at),
-    Stage.JUDGE: (TRIAL.c.judge_started_at, TRIAL.c.judged_at),
-    Stage.EXPORT: (TRIAL.c.export_started_at, TRIAL.c.exported_at),
-}
 
 
 def _from(stage: TrialStage) -> tuple[Stage, ...]:
     """The stages that no longer stand when a trial goes on from one."""
     return _STAGES[_STAGES.index(Stage(stage.value)) :]
-
-
-def _keep_attempts(
-    connection: Connection, run_id: str, stage: TrialStage, seqs: Sequence[int]
-) -> None:
-    for ended in _from(stage):
-        begin, end = _SPANS[ended]
-        failed = TRIAL.c.error_stage == ended
-        earlier = (
-            select(func.count())
-            .where(
-                *(ATTEMPT.c.run_id == TRIAL.c.run_id, ATTEMPT.c.seq == TRIAL.c.seq),
-                *(ATTEMPT.c.round == TRIAL.c.round, ATTEMPT.c.stage == ended),
-            )
-            .scalar_subquery()
-        )
-        columns = {
-            "run_id": TRIAL.c.run_id,
-            "seq": TRIAL.c.seq,
-            "round": TRIAL.c.round,
-            "stage": literal(str(ended)),
-            "attempt": earlier + 1,
-            "claim": TRIAL.c.claim,
-            "started_at": begin,
-            "ended_at": end,
-            "observation": TRIAL.c.observation if ended is Stage.EXECUTE else null(),
-            "error_kind": case((failed, TRIAL.c.error_kind)),
-            "error_message": case((failed, TRIAL.c.error_message)),
-        }
-        chosen = select(*columns.values()).where(
-            TRIAL.c.run_id == run_id, TRIAL.c.seq.in_(seqs), end.is_not(None)
-        )
-        connection.execute(insert(ATTEMPT).from_select(list(columns), chosen))
-
-
-def _put_scores_aside(
-    connection: Connection,
-    run_id: str,
-    reentries: Sequence[Reentry],
-    replaced: Callable[[Reentry, str], bool],
-    why: str,
-) -> None:
-    by_seq = {r.seq: r for r in reentries if r.stage is not TrialStage.EXPORT}
-    same = and_(
-        SCORE.c.run_id == SCORE_TEXT.c.run_id,
-        SCORE.c.seq == SCORE_TEXT.c.seq,
-        SCORE.c.name == SCORE_TEXT.c.name,
-    )
-    statement = (
-        select(SCORE, TRIAL.c.round, SCORE_TEXT.c.rationale, SCORE_TEXT.c.detail)
-        .select_from(SCORE.outerjoin(SCORE_TEXT, same))
-        .join(TRIAL, and_(TRIAL.c.run_id == SCORE.c.run_id, TRIAL.c.seq == SCORE.c.seq))
-        .where(SCORE.c.run_id == run_id, SCORE.c.seq.in_(by_seq))
-        .order_by(SCORE.c.seq, SCORE.c.name)
-    )
-    now = utc_now()
-    aside = [
-        {
-            "run_id": run_id,
-            "seq": row.seq,
-            "round": row.round,
-            "name": row.name,
-            "body": model_json(score_from(row, row.rationale or "", row.detail)),
-            "why": why,
-            "replaced_at": now,
-        }
-        for row in connection.execute(statement)
-        if replaced(by_seq[row.seq], row.name)
-    ]
-    if not aside:
-        return
-    connection.execute(insert(SCORE_HISTORY), aside)
-    names: dict[str, list[int]] = defaultdict(list)
-    for row in aside:
-        names[row["name"]].append(row["seq"])
-    for table in (SCORE_TEXT, SCORE):
-        for name, seqs in names.items():
-            connection.execute(
-                delete(table).where(
-                    table.c.run_id == run_id, table.c.name == name, table.c.seq.in_(seqs)
-                )
-            )
 
 
 def _drop_proposals(connection: Connection, run_id: str, reentries: Sequence[Reentry]) -> None:
@@ -357,7 +259,7 @@ def _cleared(stage: TrialStage) -> dict[str, Any]:
         name: case((failed, null()), else_=TRIAL.c[name])
         for name in ("error_stage", "error_kind", "error_message")
     }
-    values |= {column.name: None for ended in gone for column in _SPANS[ended]}
+    values |= {column.name: None for ended in gone for column in history.SPANS[ended]}
     if stage is not TrialStage.EXPORT:
         values |= _UNDECIDED
     if stage is TrialStage.EXECUTE:
