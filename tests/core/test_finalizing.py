@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import delete, event, func, select, update
 
+from tests.benchmarks.finalize import MOST_MIB, MOST_S
 from tests.factories import (
     PASSES,
     Fakes,
@@ -30,6 +35,7 @@ from tests.factories import (
     timeline,
 )
 from tests.fakes import SINK, Harness, number
+from tests.results import NOW, claimed, executed, paid, write
 from weirbox import runtime
 from weirbox.domain.case import Case
 from weirbox.domain.score import Score, Value
@@ -39,8 +45,12 @@ from weirbox.domain.words import Reason, RunStatus, ScoreState
 from weirbox.errors import HarnessError, NotPossible
 from weirbox.pipeline import finalizing
 from weirbox.store import queries
-from weirbox.store.base import METRIC, RUN, SCORECARD
+from weirbox.store.aggregates import durations
+from weirbox.store.base import METRIC, PAYLOAD, RUN, SCORE, SCORECARD, TRIAL
 from weirbox.store.engine import Database
+from weirbox.store.rows import pack, unpack
+from weirbox.store.spending import book_calls
+from weirbox.store.types import utc_now
 from weirbox.store.writes import change_status
 from weirbox.testing import MemorySink, ReplayJudge
 
@@ -79,10 +89,10 @@ def aggregates(database: Database) -> list[int]:
         ]
 
 
-def completed(database: Database, run_id: str) -> str:
+def completed(database: Database, run_id: str, judge: ReplayJudge | None = None) -> str:
     """Bring a run to completed, without finalizing it."""
     with patch.object(finalizing, "finalize"):
-        asyncio.run(driving(database, run_id))
+        asyncio.run(driving(database, run_id, fakes=Fakes(provider=judge)))
     return run_id
 
 
@@ -165,6 +175,157 @@ def test_a_run_that_stopped_being_completed_meanwhile_is_left_alone(sqlite: Data
         finalizing.finalize(sqlite, run_id)
 
     assert aggregates(sqlite) == [0, 0]
+
+
+def test_a_finalize_that_is_killed_anywhere_is_simply_run_again(database: Database) -> None:
+    planned = judged(6, category="kind", concurrency={"execute": 1})
+    run_id = completed(database, plan(database, planned), ReplayJudge(lambda request: PASSES))
+    expected = finalizing.finalize(database, run_id)
+    with database.write() as connection:
+        connection.execute(delete(SCORECARD))
+        connection.execute(delete(METRIC))
+        connection.execute(update(RUN).values(finalized_at=None))
+
+    statements = _statements_of(database, run_id)
+    for killed in range(statements):
+        with _killed_at(database, killed), pytest.raises(KeyboardInterrupt):
+            finalizing.finalize(database, run_id)
+        assert (aggregates(database), summary(database, run_id).finalizing) == ([0, 0], True)
+
+    assert statements > 15
+    assert json.dumps(finalizing.finalize(database, run_id)) == json.dumps(expected)
+    assert (aggregates(database), summary(database, run_id).finalizing) == ([1, 2], False)
+
+
+def _statements_of(database: Database, run_id: str) -> int:
+    """How many statements finalize executes; it is killed before its commit."""
+    with _killed_at(database, -1) as executed, pytest.raises(KeyboardInterrupt):
+        finalizing.finalize(database, run_id)
+    return len(executed)
+
+
+@contextmanager
+def _killed_at(database: Database, number: int) -> Iterator[list[str]]:
+    """Die at the statement of this number, or at the commit of what is written."""
+    executed: list[str] = []
+
+    def before_statement(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        executed.append(statement)
+        if len(executed) == number + 1:
+            raise KeyboardInterrupt
+
+    def before_commit(connection: Any) -> None:
+        if any(statement.startswith(("INSERT", "UPDATE")) for statement in executed):
+            raise KeyboardInterrupt
+
+    event.listen(database.engine, "before_cursor_execute", before_statement)
+    event.listen(database.engine, "commit", before_commit)
+    try:
+        yield executed
+    finally:
+        event.remove(database.engine, "before_cursor_execute", before_statement)
+        event.remove(database.engine, "commit", before_commit)
+
+
+def test_a_run_that_was_opened_and_completed_meanwhile_is_computed_anew(sqlite: Database) -> None:
+    run_id = completed(sqlite, plan(sqlite, suite(2)))
+    original, bodies = finalizing._scorecard, []
+
+    def slow(*arguments: Any) -> dict[str, Any]:
+        bodies.append(original(*arguments))
+        if len(bodies) == 1:
+            with sqlite.write() as connection:
+                connection.execute(update(TRIAL).where(TRIAL.c.seq == 0).values(verdict="fail"))
+                connection.execute(update(RUN).values(completed_at=utc_now()))
+        return bodies[-1]
+
+    with patch.object(finalizing, "_scorecard", slow):
+        found = finalizing.finalize(sqlite, run_id)
+
+    assert [body["verdicts"]["fail"] for body in bodies] == [0, 1]
+    assert (
+        card(sqlite, run_id)["verdicts"] == found["verdicts"] == {"pass": 1, "fail": 1, "none": 0}
+    )
+
+
+def test_a_metric_that_is_no_more_is_not_left_behind(sqlite: Database) -> None:
+    run = drive(sqlite, suite(2))
+    with sqlite.write() as connection:
+        connection.execute(update(SCORE).values(name="renamed"))
+
+    finalizing.finalize(sqlite, run.run_id)
+
+    with sqlite.read() as connection:
+        assert list(connection.execute(select(METRIC.c.name)).scalars()) == ["renamed"]
+
+
+def test_a_finalized_run_is_shown_with_the_numbers_of_its_rows(shared_database: Database) -> None:
+    judge = ReplayJudge(lambda request: PASSES, cost_usd=0.5)
+    planned = judged(6, sinks=SINK)
+    run = drive(shared_database, planned, fakes=Fakes(provider=judge, sink=MemorySink()))
+
+    with shared_database.read() as connection:
+        counted = queries.summary(connection, run.run_id, from_rows=True)
+
+    assert run.finalized_at is not None
+    assert counted.exports == {}
+    assert counted.model_copy(update={"exports": run.exports}) == run
+    assert run.exports == {"memory": {"succeeded": 6}}
+    assert (run.progress.scored, run.verdicts.passed, run.calls) == (6, 6, 6)
+
+
+def test_a_call_that_was_booked_after_the_scorecard_is_counted(sqlite: Database) -> None:
+    run_id = plan(sqlite, judged(1))
+    [ticket] = claimed(sqlite, run_id)
+    with sqlite.write() as connection:
+        connection.execute(update(RUN).values(status=RunStatus.COMPLETED))
+    finalizing.finalize(sqlite, run_id)
+    with sqlite.write() as connection:
+        book_calls(connection, [(ticket, paid(None), NOW)])
+
+    found = summary(sqlite, run_id)
+
+    assert (found.calls, found.unpriced_calls) == (1, 1)
+
+
+def test_durations_are_rounded_to_the_millisecond_on_both_databases(
+    shared_database: Database,
+) -> None:
+    run_id = plan(shared_database, suite(4))
+    tickets = claimed(shared_database, run_id)
+    spans = (1_499, 1_500, 86_400_000_499, 0)
+    ends = [NOW + timedelta(microseconds=999_999 + span) for span in spans]
+    started = NOW + timedelta(microseconds=999_999)
+    write(
+        shared_database,
+        *(
+            executed(t, started_at=started, ended_at=end, compute_s=0.0125)
+            for t, end in zip(tickets, ends, strict=True)
+        ),
+    )
+
+    with shared_database.read() as connection:
+        [columns] = list(durations(connection, run_id))
+
+    assert [tuple(column) for column in columns] == [
+        *((1, 2, 86_400_000, 0), (None,) * 4, (None,) * 4, (13,) * 4)
+    ]
+
+
+@pytest.mark.slow
+def test_a_million_scores_take_15_seconds_and_250_mib() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.finalize", "--json"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+    for row in json.loads(done.stdout).values():
+        assert row["scores"] == 1_000_000
+        assert row["seconds"] <= MOST_S
+        assert row["mib"] <= MOST_MIB
 
 
 # --- what is in it ------------------------------------------------------------------
@@ -396,6 +557,42 @@ def test_a_sink_that_cannot_be_completed_is_a_warning_and_no_failure(
 
     warnings = [message for kind, message in timeline(sqlite, run_id) if kind == "warning"]
     assert warnings == ["sink 'memory' is not complete: PermissionError: read-only"]
+    assert finalizing.finalize(sqlite, run_id)["verdicts"]["pass"] == 2
+
+
+@pytest.mark.parametrize("method", ["set_up", "complete", "aclose"])
+def test_a_sink_that_hangs_is_given_up_with_a_warning(method: str, sqlite: Database) -> None:
+    async def hanging(*arguments: Any) -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05 if stop else 3600)
+            if stop:
+                return
+
+    stop: list[bool] = []
+    run_id = completed(sqlite, plan(sqlite, suite(2)))
+    with sqlite.write() as connection:
+        digest = connection.execute(select(RUN.c.plan)).scalar_one()
+        body = unpack(queries.payload(connection, digest))
+        body["suite"]["sinks"] = list(SINK)
+        connection.execute(
+            update(PAYLOAD).where(PAYLOAD.c.digest == digest).values(body=pack(body)[1])
+        )
+    sink = MemorySink()
+
+    async def completing() -> None:
+        await finalizing.complete_sinks(sqlite, run_id)
+        stop.append(True)
+
+    with (
+        Fakes(sink=sink).in_place(),
+        patch.object(sink, method, hanging),
+        patch.object(finalizing, "COMPLETE_S", 0.1),
+    ):
+        asyncio.run(asyncio.wait_for(completing(), 20))
+
+    warnings = [message for kind, message in timeline(sqlite, run_id) if kind == "warning"]
+    assert warnings == ["sink 'memory' is not complete: TimeoutError: it takes longer than 0.104 s"]
     assert finalizing.finalize(sqlite, run_id)["verdicts"]["pass"] == 2
 
 

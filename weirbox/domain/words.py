@@ -164,9 +164,7 @@ class AlertKind(StrEnum):
 
     REVIEW_RATE = "review_rate"  # many of the judged trials need a person
     QUARANTINE_RATE = "quarantine_rate"  # many of the judged trials are not to be used
-    PROVIDER_FAILURES = (
-        "provider_failures"  # many of the judges' scores are missing, as providers failed
-    )
+    PROVIDER_FAILURES = "provider_failures"  # many judges' scores are missing for them
     BUDGET_EXHAUSTED = "budget_exhausted"  # scores are missing that it did not reach
     STALLED = "stalled"  # nothing changes any more
     REGRESSION = "regression"  # the pass rate fell since the run before

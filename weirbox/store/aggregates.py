@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Integer, and_, case, cast, delete, func, select, update
+from sqlalchemy import Connection, Integer, Numeric, and_, case, cast, delete, func, select, update
 
 from weirbox.domain.words import ScoreState, Stage
 from weirbox.store.base import (
@@ -66,7 +66,7 @@ def durations(connection: Connection, run_id: str) -> Iterator[Sequence[Sequence
     """
     sqlite = connection.dialect.name == "sqlite"
     took = [_milliseconds(*ends, sqlite=sqlite) for ends in SPANS.values()]
-    took.append(cast(func.round(TRIAL.c.compute_s * 1000), Integer))
+    took.append(cast(func.round(cast(TRIAL.c.compute_s * 1000, Numeric)), Integer))
     statement = select(*took).where(TRIAL.c.run_id == run_id).order_by(TRIAL.c.seq)
     found = connection.execute(statement.execution_options(yield_per=1000))
     yield from (list(zip(*batch, strict=True)) for batch in found.partitions())
