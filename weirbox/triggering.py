@@ -217,14 +217,15 @@ def trigger(
     """
     settings = settings or Settings()
     chosen = selection(kind, cases=case_ids, since=since, size=size)
-    _refuse_unknown(settings, suite)
-    request: dict[str, Any] = {
+    request = {
         "suite": suite,
         "kind": str(chosen.kind),
-        "cases": case_ids,
-        "since": since,
+        "cases": chosen.cases,
+        "since": chosen.since,
+        "size": chosen.size,
+        "origin": read_origin(origin).model_dump(),
     }
-    request |= {"size": size, "origin": read_origin(origin).model_dump()}
+    _refuse_unknown(settings, suite)
     with _prefect(settings) as client:
         created = client.request(
             "POST",
