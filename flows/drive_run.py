@@ -14,7 +14,7 @@ from flows.requests import DriveRequest
 from flows.secret_blocks import prefect_secrets
 from flows.stopping import give_back, stopping
 from weirbox.runtime import Runtime, open_runtime
-from weirbox.store import coordination
+from weirbox.store import dispatches
 
 
 @flow(
@@ -45,5 +45,5 @@ def _begin(runtime: Runtime, request: DriveRequest) -> int | None:
     if request.dispatch is None:
         return adopt(runtime, request.run_id)
     with runtime.database.write() as connection:
-        begun = coordination.begin_dispatch(connection, request.dispatch)
+        begun = dispatches.begin_dispatch(connection, request.dispatch)
     return request.dispatch if begun else None

@@ -25,7 +25,7 @@ from weirbox.domain.words import RunStatus
 from weirbox.pipeline.driver import Driver
 from weirbox.pipeline.running import drive_run, reap_dead
 from weirbox.runtime import Runtime, finalize
-from weirbox.store import coordination, queries
+from weirbox.store import dispatches, queries
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ async def _drive(runtime: Runtime, run_id: str, stop: Stop, dispatch: int | None
 
 def _end(runtime: Runtime, dispatch: int, message: str) -> None:
     with runtime.database.write() as connection:
-        coordination.end_dispatch(connection, dispatch, message)
+        dispatches.end_dispatch(connection, dispatch, message)
 
 
 def adopt(runtime: Runtime, run_id: str) -> int | None:
@@ -94,7 +94,7 @@ def adopt(runtime: Runtime, run_id: str) -> int | None:
     if flow_run is None or not is_deployed(flow_run):
         return None
     with runtime.database.write() as connection:
-        return coordination.adopt_dispatch(connection, run_id, str(flow_run.id))
+        return dispatches.adopt_dispatch(connection, run_id, str(flow_run.id))
 
 
 async def finish(runtime: Runtime, run_id: str, stop: Stop) -> State[Any]:

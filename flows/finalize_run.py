@@ -1,4 +1,4 @@
-"""Finalize a completed run, as a flow run of its own."""
+"""Finalize a run that has ended, as a flow run of its own."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from weirbox.runtime import current_settings
 
 
 @flow(name="finalize-run", flow_run_name="finalize · {request.run_id}")
-async def finalize_run(request: FinalizeRequest) -> dict[str, Any]:
-    """Compute and stamp a run's scorecard; safe to run twice, with the same result."""
+async def finalize_run(request: FinalizeRequest) -> dict[str, Any] | None:
+    """Compute and stamp a run's scorecard, or have a run that ended early come to rest; safe
+    to run twice, with the same result."""
     body = await finalize(request.run_id)
-    await scorecard_artifact(request.run_id, body, run_url(current_settings(), request.run_id))
+    if body is not None:
+        await scorecard_artifact(request.run_id, body, run_url(current_settings(), request.run_id))
     return body

@@ -26,7 +26,7 @@ from weirbox.pipeline.driver import Driver
 from weirbox.pipeline.running import reap_dead
 from weirbox.runtime import open_runtime
 from weirbox.settings import Settings
-from weirbox.store import coordination, queries
+from weirbox.store import dispatches, queries
 from weirbox.store.engine import Database
 from weirbox.store.writes import change_status
 
@@ -202,7 +202,7 @@ def give_back(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> Non
             reap_dead(database, run_id)
             with database.write() as connection:
                 message = state.message or f"its flow run is {state.name}"
-                coordination.end_dispatch(connection, dispatch, message)
+                dispatches.end_dispatch(connection, dispatch, message)
 
 
 async def was_cancelled_by_hand(client: PrefectClient, flow_run: FlowRun) -> bool:

@@ -11,8 +11,9 @@ from weirbox import runtime
 
 
 @task(name="finalize", task_run_name="finalize · {run_id}")
-async def finalize(run_id: str) -> dict[str, Any]:
-    """Compute and store the scorecard of a completed run; safe to run twice."""
+async def finalize(run_id: str) -> dict[str, Any] | None:
+    """Compute and store the scorecard of a completed run, or have one that ended early come
+    to rest; safe to run twice."""
     tag_task_run("finalize")
     with runtime.open_runtime() as opened:
-        return await runtime.finalize(opened, run_id)
+        return await runtime.conclude(opened, run_id)

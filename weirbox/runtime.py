@@ -85,6 +85,25 @@ async def finalize(runtime: Runtime, run_id: str) -> dict[str, Any]:
     return await asyncio.to_thread(finalizing.finalize, runtime.database, run_id)
 
 
+async def conclude(runtime: Runtime, run_id: str) -> dict[str, Any] | None:
+    """Finalize a completed run; have one that ended early come to rest.
+
+    Safe to run twice, at once, and for any run.
+
+    Returns:
+        The scorecard's body of a completed run.
+
+    Raises:
+        NotPossible: When the run has not ended.
+    """
+    with runtime.database.read() as connection:
+        status = queries.status_of(connection, run_id)
+    if status in queries.EARLY:
+        await come_to_rest(runtime, run_id)
+        return None
+    return await finalize(runtime, run_id)
+
+
 async def cancel(runtime: Runtime, run_id: str, *, reason: str) -> None:
     """Cancel a run; where nobody drives it, it comes to rest at once.
 

@@ -27,6 +27,7 @@ from weirbox.domain.spec import ComputeSpec
 from weirbox.domain.trace import Observation, Usage
 from weirbox.domain.words import ExportStatus
 from weirbox.pipeline.coordinating import DriverOrder, FlowState
+from weirbox.store.alerts import AlertRow
 
 
 class MemoryHandle:
@@ -228,6 +229,8 @@ class MemoryEngine:
         finalized: Runs that were asked to be finalized, by key.
         state: Where flow runs stand; those that are not named wait for a worker.
         shown: The progress that was published last, by run.
+        evaluated: Suites that were asked to be evaluated, by key.
+        emitted: The alerts that were told.
         down: Whether it answers nothing.
     """
 
@@ -236,6 +239,8 @@ class MemoryEngine:
         self.finalized: dict[str, str] = {}
         self.state: dict[str, FlowState] = {}
         self.shown: dict[str, Progress] = {}
+        self.evaluated: dict[str, str] = {}
+        self.emitted: list[AlertRow] = []
         self.down = False
 
     async def states(self, flow_runs: Sequence[str]) -> Mapping[str, FlowState]:
@@ -253,6 +258,17 @@ class MemoryEngine:
         self._answer()
         self.finalized[key] = run_id
         return f"finalize-{run_id}"
+
+    async def evaluate(self, suite: str, kind: str, since: str | None, key: str) -> str:
+        """Remember it."""
+        self._answer()
+        self.evaluated[key] = suite
+        return f"evaluate-{key}"
+
+    async def emit(self, alert: AlertRow) -> None:
+        """Remember it."""
+        self._answer()
+        self.emitted.append(alert)
 
     async def show(self, run_id: str, progress: Progress) -> None:
         """Remember it."""

@@ -22,7 +22,7 @@ from weirbox.pipeline.coordinating import DriverOrder, FlowState, tick
 from weirbox.pipeline.live import DirectRunner
 from weirbox.pipeline.running import drive_run
 from weirbox.settings import Settings
-from weirbox.store import coordination
+from weirbox.store import dispatches
 
 TICK_S = 0.5
 
@@ -87,7 +87,7 @@ async def drive(run_id: str, dispatch: int) -> None:
     """One driver, as the flow has it: begin, drive, finalize, end."""
     with runtime.open_runtime(Settings()) as opened:
         with opened.database.write() as connection:
-            if not coordination.begin_dispatch(connection, dispatch):
+            if not dispatches.begin_dispatch(connection, dispatch):
                 return
         try:
             status = await drive_run(
@@ -102,7 +102,7 @@ async def drive(run_id: str, dispatch: int) -> None:
                 await runtime.finalize(opened, run_id)
         finally:
             with opened.database.write() as connection:
-                coordination.end_dispatch(connection, dispatch, "it is done")
+                dispatches.end_dispatch(connection, dispatch, "it is done")
 
 
 async def finalize(run_id: str) -> None:

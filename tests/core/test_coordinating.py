@@ -19,17 +19,20 @@ from tests.factories import (
     driving,
     go_on,
     plan,
+    records,
     settings,
     suite,
     summary,
     timeline,
     trials,
 )
-from weirbox.domain.words import RunStatus, TrialStage
-from weirbox.pipeline import coordinating
+from weirbox.domain.spec import DatasetSpec
+from weirbox.domain.words import AlertKind, RunStatus, TrialStage
+from weirbox.pipeline import coordinating, growing
 from weirbox.pipeline.coordinating import FlowState, TickReport
 from weirbox.pipeline.run_decisions import STALLS, START_S
-from weirbox.store import base, claims, coordination
+from weirbox.store import base, claims, coordination, registry
+from weirbox.store import dispatches as dispatch_rows
 from weirbox.store.engine import Database
 from weirbox.store.types import utc_now
 from weirbox.testing import MemoryEngine
@@ -76,12 +79,12 @@ def flow_runs(database: Database, run_id: str) -> list[str | None]:
 
 def begin(database: Database, dispatch: int) -> bool:
     with database.write() as connection:
-        return coordination.begin_dispatch(connection, dispatch)
+        return dispatch_rows.begin_dispatch(connection, dispatch)
 
 
 def end(database: Database, dispatch: int, message: str = "") -> bool:
     with database.write() as connection:
-        return coordination.end_dispatch(connection, dispatch, message)
+        return dispatch_rows.end_dispatch(connection, dispatch, message)
 
 
 @pytest.fixture
@@ -193,8 +196,8 @@ def test_a_driver_of_a_flow_that_planned_the_run_itself_counts_as_one(
 ) -> None:
     run_id = managed(database)
     with database.write() as connection:
-        first = coordination.adopt_dispatch(connection, run_id, "flow-run-of-its-own")
-        assert coordination.adopt_dispatch(connection, run_id, "flow-run-of-its-own") == first
+        first = dispatch_rows.adopt_dispatch(connection, run_id, "flow-run-of-its-own")
+        assert dispatch_rows.adopt_dispatch(connection, run_id, "flow-run-of-its-own") == first
     engine.state["flow-run-of-its-own"] = FlowState.RUNNING
 
     tick(database, engine)
@@ -255,7 +258,7 @@ def test_a_person_who_cancels_the_driver_before_it_began_cancels_the_run(
 
     found = summary(database, run_id)
     assert found.status is RunStatus.CANCELLED
-    assert found.reason == "its driver was cancelled in Prefect before it began"
+    assert found.reason == "its driver was cancelled in Prefect"
 
 
 # --- completion and repair ------------------------------------------------------------
@@ -376,6 +379,51 @@ def test_deaths_are_counted_from_the_last_stage_that_ended(
     tick(database, engine)
 
     assert summary(database, run_id).status is not RunStatus.FAILED
+
+
+# --- alerts and growth ----------------------------------------------------------------------
+
+
+def test_an_alert_is_told_once_and_again_only_where_the_engine_did_not_take_it(
+    database: Database, engine: MemoryEngine
+) -> None:
+    run_id = managed(database)
+    tick(database, engine)
+    change(database, run_id, stalls=1, seen_at=utc_now() - timedelta(seconds=240))
+    engine.state["flow-run-0"] = FlowState.RUNNING
+    begin(database, dispatches(database, run_id)[0].id)
+    with database.write() as connection:
+        found = coordination.fact(connection, run_id)
+        connection.execute(update(base.RUN).values(seen=found.signature))
+    engine.down = True
+    report = asyncio.run(coordinating.tick(database, engine, settings()))
+    assert "engine" in report.troubles
+
+    engine.down = False
+    tick(database, engine)
+    tick(database, engine)
+
+    told = [(alert.run_id, alert.kind, alert.value) for alert in engine.emitted]
+    assert told == [(run_id, AlertKind.STALLED, 2.0)]
+
+
+def test_the_growth_of_a_dataset_is_answered_once(database: Database, engine: MemoryEngine) -> None:
+    named = suite(2, dataset={"name": "events"}, auto_run="delta")
+    with database.write() as connection:
+        registry.register_suite(connection, named, folder="/")
+    grown = DatasetSpec.model_validate({"records": records(2)})
+    growing.add_dataset(database, grown, name="events", folder="/", append=False)
+    engine.down = True
+    report = asyncio.run(coordinating.tick(database, engine, settings()))
+    assert report.troubles == {"suite tested": "ConnectionError: the engine is down"}
+
+    engine.down = False
+    with database.write() as connection:
+        connection.execute(update(base.AUTO_RUN).values(at=LONG_AGO))
+    for _ in range(3):
+        tick(database, engine)
+
+    assert list(engine.evaluated.values()) == ["tested"]
 
 
 # --- trouble ------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ RUNNING = RunFacts(
     free=True,
     begun=True,
     expired=False,
+    held=2,
     drivers_seen=2,
     deaths=0,
     signature="same",
@@ -190,9 +191,13 @@ DECISIONS: dict[str, tuple[dict[str, Any], dict[str, FlowState] | None, Decision
     "a person who cancels it before it began means the run": (
         ALONE | {"dispatches": (dispatch(),)},
         CANCELLED,
+        Decision(status=RunStatus.CANCELLED, reason="its driver was cancelled in Prefect"),
+    ),
+    "and so does one who cancels it while it drives": (
+        ALONE | {"dispatches": (began(1, held=True),), "expired": True},
+        CANCELLED,
         Decision(
-            status=RunStatus.CANCELLED,
-            reason="its driver was cancelled in Prefect before it began",
+            status=RunStatus.CANCELLED, reason="its driver was cancelled in Prefect", reap=True
         ),
     ),
     "after a driver that came to nothing there is a pause": (
@@ -278,12 +283,31 @@ DECISIONS: dict[str, tuple[dict[str, Any], dict[str, FlowState] | None, Decision
         None,
         Decision(),
     ),
-    "a cancelled run is looked at until it has come to rest": (
-        {"status": RunStatus.CANCELLED},
+    "a cancelled run is had come to rest when nobody holds it any more": (
+        {"status": RunStatus.CANCELLED, "completed_at": ago(60), "held": 0},
         {},
-        Decision(settle=True),
+        Decision(finalize=True),
     ),
-    "and not after": ({"status": RunStatus.CANCELLED, "settled_at": ago(1)}, {}, Decision()),
+    "while its drivers live that is up to them": (
+        {"status": RunStatus.CANCELLED, "completed_at": ago(60)},
+        {},
+        Decision(),
+    ),
+    "and for a while after that": (
+        {"status": RunStatus.SUPERSEDED, "completed_at": ago(59), "held": 0},
+        {},
+        Decision(),
+    ),
+    "what the dead held is taken back first": (
+        {"status": RunStatus.FAILED, "completed_at": ago(59), "held": 0, "expired": True},
+        {},
+        Decision(reap=True),
+    ),
+    "and not twice": (
+        {"status": RunStatus.CANCELLED, "completed_at": ago(60), "held": 0, "settled_at": ago(1)},
+        {},
+        Decision(),
+    ),
 }
 
 
@@ -296,7 +320,7 @@ def test_the_coordinator_decides(case: str) -> None:
 
 def test_only_a_decision_about_rows_has_something_to_write() -> None:
     quiet = [Decision(), Decision(finalize=True), Decision(waiting_since=NOW)]
-    loud = [Decision(reap=True), Decision(request=1), Decision(stalled=True), Decision(settle=True)]
+    loud = [Decision(reap=True), Decision(request=1), Decision(stalled=True)]
 
     assert [decision.writes for decision in quiet] == [False, False, False]
-    assert [decision.writes for decision in loud] == [True, True, True, True]
+    assert [decision.writes for decision in loud] == [True, True, True]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from prefect.client.schemas.objects import State, StateType
+from sqlalchemy import update
 
 from flows.coordinate import coordinate
 from flows.drive_run import drive_run
@@ -20,15 +22,17 @@ from weirbox.domain.words import RunStatus
 from weirbox.pipeline import coordinating
 from weirbox.runtime import open_runtime, using
 from weirbox.store import coordination
+from weirbox.store.base import RUN
+from weirbox.store.types import utc_now
 
 
 def managed(deployed: Deployed) -> str:
-    """A run that the coordinator looks after, and that somebody has driven before."""
+    """A run that the coordinator looks after, and whose planner is long gone."""
     with open_runtime(deployed.settings) as runtime:
         run_id = factories.plan(runtime.database, factories.suite(3), managed=True)
         with runtime.database.write() as connection:
-            gone = coordination.adopt_dispatch(connection, run_id, f"before-{run_id}")
-            coordination.end_dispatch(connection, gone, "gone")
+            long_ago = utc_now() - timedelta(hours=1)
+            connection.execute(update(RUN).where(RUN.c.id == run_id).values(created_at=long_ago))
             coordination.remember(connection, [coordination.fact(connection, run_id)])
     return run_id
 

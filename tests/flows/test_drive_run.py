@@ -16,7 +16,7 @@ from tests.factories import Fakes
 from tests.flows.conftest import Evaluations, Shown
 from weirbox.domain.words import RunStatus
 from weirbox.runtime import open_runtime, using
-from weirbox.store import coordination
+from weirbox.store import coordination, dispatches
 from weirbox.store.base import CLAIM, DISPATCH
 from weirbox.testing import ScriptedHarness
 
@@ -24,10 +24,10 @@ from weirbox.testing import ScriptedHarness
 def dispatched(evaluations: Evaluations, run_id: str, *, given_up: bool = False) -> int:
     """A driver that was asked for."""
     with open_runtime(evaluations.settings) as runtime, runtime.database.write() as connection:
-        found = coordination.fact(connection, run_id)
-        ((dispatch, _),) = coordination.request_dispatches(connection, found, 1)
+        known = coordination.fact(connection, run_id).dispatched
+        ((dispatch, _),) = dispatches.request_dispatches(connection, run_id, known=known, count=1)
         if given_up:
-            coordination.end_dispatch(connection, dispatch, "no worker took it up")
+            dispatches.end_dispatch(connection, dispatch, "no worker took it up")
         return dispatch
 
 
@@ -102,7 +102,7 @@ def test_a_driver_of_a_run_that_has_ended_does_nothing(evaluations: Evaluations)
 
 
 def test_two_drivers_share_a_run(evaluations: Evaluations) -> None:
-    harness = ScriptedHarness(delay_s=0.1)
+    harness = ScriptedHarness(delay_s=0.2)
     run_id = evaluations.plan(factories.suite(40, concurrency={"execute": 2}))
     dispatches = [dispatched(evaluations, run_id) for _ in range(2)]
 

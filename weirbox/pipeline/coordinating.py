@@ -19,8 +19,9 @@ from weirbox.domain.run import Progress
 from weirbox.domain.words import RunStatus
 from weirbox.pipeline.run_decisions import FINALIZE_AGAIN_S, STALLS, Decision, decide
 from weirbox.pipeline.run_decisions import FlowState as FlowState
+from weirbox.pipeline.telling import Tells, answering, telling, watching
 from weirbox.settings import Settings
-from weirbox.store import claims, coordination, queries
+from weirbox.store import claims, coordination, dispatches, queries
 from weirbox.store.coordination import RunFacts
 from weirbox.store.engine import Connection, Database
 from weirbox.store.types import utc_now
@@ -39,7 +40,7 @@ BATCH = 500
 """Runs whose changes are kept in one transaction."""
 
 SHOWN = 50
-"""Runs whose progress is published per tick; the others follow in the next."""
+"""Runs whose progress is published, and whose thresholds are looked at, per tick."""
 
 
 class DriverOrder(NamedTuple):
@@ -50,7 +51,7 @@ class DriverOrder(NamedTuple):
     key: str
 
 
-class Engine(Protocol):
+class Engine(Tells, Protocol):
     """What the coordinator asks of whatever runs flows."""
 
     async def states(self, flow_runs: Sequence[str]) -> Mapping[str, FlowState]:
@@ -122,7 +123,11 @@ async def tick(database: Database, engine: Engine, settings: Settings) -> TickRe
     await _each({"changes": partial(asyncio.to_thread, _remember, database, changed)}, report)
     committed = await _commit_all(database, states, settings, decided, report)
     await _each(_actions(database, engine, committed, report), report)
-    await _show(database, engine, [f.run_id for f, d in decided if d.changed][:SHOWN], report)
+    moved = [f.run_id for f, d in decided if d.changed or d.stalled or d.status is not None]
+    await _show(database, engine, moved[:SHOWN], report)
+    await _each(watching(database, moved[:SHOWN]), report)
+    for work in (telling, answering):
+        await _each(await asyncio.to_thread(work, database, engine), report)
     return report
 
 
@@ -222,7 +227,7 @@ def _write(connection: Connection, found: RunFacts, decision: Decision) -> list[
     """Write a decision; gives number and key of each driver that is to be asked for."""
     run_id = found.run_id
     for dispatch, message in decision.ended:
-        if coordination.end_dispatch(connection, dispatch, message):
+        if dispatches.end_dispatch(connection, dispatch, message):
             note(connection, run_id, kind="driver", message=f"a driver is gone: {message}")
     if decision.status is not None:
         change_status(connection, run_id, to=decision.status, reason=decision.reason)
@@ -231,7 +236,9 @@ def _write(connection: Connection, found: RunFacts, decision: Decision) -> list[
         note(connection, run_id, kind="stalled", message=f"nothing changed ({stalls} of {STALLS})")
     elif decision.changed:
         coordination.remember(connection, [found])
-    return coordination.request_dispatches(connection, found, decision.request)
+    return dispatches.request_dispatches(
+        connection, run_id, known=found.dispatched, count=decision.request
+    )
 
 
 # --- act ------------------------------------------------------------------------
@@ -287,7 +294,7 @@ def _lines(decision: Decision) -> Iterator[str]:
 
 def _keep(database: Database, dispatch: int, flow_run: str) -> None:
     with database.write() as connection:
-        coordination.set_flow_run(connection, dispatch, flow_run)
+        dispatches.set_flow_run(connection, dispatch, flow_run)
 
 
 async def _in_thread(threads: ThreadPoolExecutor, work: Callable[[str], T], run_id: str) -> T:

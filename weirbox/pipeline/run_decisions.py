@@ -60,8 +60,8 @@ class Decision:
         request: How many drivers to ask for.
         changed: Whether a change is to be remembered.
         stalled: Whether one more stall is counted.
-        settle: Whether a run that was ended is to be looked at for having come to rest.
-        finalize: Whether the engine is to finalize it again.
+        finalize: Whether the engine is to finalize a completed run again, or to have one
+            that ended early come to rest.
         waiting_since: Since when no worker has taken up any of its drivers.
     """
 
@@ -72,16 +72,13 @@ class Decision:
     request: int = 0
     changed: bool = False
     stalled: bool = False
-    settle: bool = False
     finalize: bool = False
     waiting_since: datetime | None = None
 
     @property
     def writes(self) -> bool:
         """Whether there is anything to commit besides that something has changed."""
-        return self.status is not None or any(
-            (self.reap, self.ended, self.request, self.stalled, self.settle)
-        )
+        return self.status is not None or any((self.reap, self.ended, self.request, self.stalled))
 
 
 def decide(
@@ -111,19 +108,22 @@ def decide(
 
 
 def _about_ended(found: RunFacts, *, now: datetime, settings: Settings) -> Decision:
-    if found.status is not RunStatus.COMPLETED:
-        return Decision(reap=found.expired, settle=found.settled_at is None)
+    completed = found.status is RunStatus.COMPLETED
+    concluded = found.finalized_at is not None if completed else found.settled_at is not None
     since = _seconds(found.completed_at or found.created_at, now)
-    return Decision(finalize=found.finalized_at is None and since >= settings.repair_s)
+    resting = completed or not found.held
+    due = not concluded and resting and since >= settings.repair_s
+    return Decision(reap=found.expired, finalize=due)
 
 
 def _about_live(
     found: RunFacts, states: Mapping[str, FlowState], *, now: datetime, settings: Settings
 ) -> Decision:
-    by_hand = [d for d in found.dispatches if _state(d, states) is FlowState.CANCELLED]
-    if any(d.started_at is None for d in by_hand):
+    if any(_state(d, states) is FlowState.CANCELLED for d in found.dispatches):
         return Decision(
-            status=RunStatus.CANCELLED, reason="its driver was cancelled in Prefect before it began"
+            status=RunStatus.CANCELLED,
+            reason="its driver was cancelled in Prefect",
+            reap=found.expired,
         )
     ended = [Ended(d.id, why) for d in found.dispatches if (why := _gone(d, states, now, settings))]
     gone = {one.dispatch for one in ended}
@@ -185,7 +185,7 @@ def _gone(
     if dispatch.held:
         return ""
     state = _state(dispatch, states)
-    if state in (FlowState.ENDED, FlowState.CANCELLED):
+    if state is FlowState.ENDED:
         return f"its flow run is {state}"
     if dispatch.last_seen is not None:
         silent = _seconds(dispatch.last_seen, now)

@@ -1,13 +1,9 @@
-"""What the coordinator reads of runs, and the dispatches that it writes.
-
-A dispatch is a driver that is asked for. Its row is committed before the engine is asked,
-under an idempotency key, so that asking again, by whoever, gives the same driver.
-"""
+"""What the coordinator reads of runs, and remembers of them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,7 +17,6 @@ from sqlalchemy import (
     case,
     exists,
     func,
-    insert,
     or_,
     select,
     text,
@@ -69,6 +64,7 @@ class RunFacts:
         free: Whether one of those is held by nobody.
         begun: Whether anybody ever claimed trials.
         expired: Whether a claim is to be taken back.
+        held: How many claims are held.
         drivers_seen: Held claims of drivers that no open dispatch stands for.
         deaths: Claims in a row that were taken back before a stage ended under them.
         signature: Changes whenever a driver changes any row.
@@ -93,6 +89,7 @@ class RunFacts:
     free: bool
     begun: bool
     expired: bool
+    held: int
     drivers_seen: int
     deaths: int
     signature: str
@@ -170,6 +167,7 @@ def _claims(chosen: ColumnElement[bool]) -> Select[Any]:
             func.max(CLAIM.c.token).label("token"),
             func.max(CLAIM.c.lease_until).label("lease"),
             func.sum(case((expired, 1), else_=0)).label("expired"),
+            func.sum(case((and_(held, ~expired), 1), else_=0)).label("held"),
             func.sum(case((and_(held, ~expired, CLAIM.c.dispatch.is_(None)), 1), else_=0)).label(
                 "own"
             ),
@@ -247,6 +245,7 @@ def _facts(
         free=bool(run.free),
         begun=claims is not None,
         expired=claims is not None and int(claims.expired) > 0,
+        held=int(claims.held) if claims is not None else 0,
         drivers_seen=int(claims.own) if claims is not None else 0,
         deaths=deaths,
         signature="|".join(map(str, marks)),
@@ -315,83 +314,3 @@ def count_stall(connection: Connection, found: RunFacts) -> int:
     stalls = found.stalls + 1
     connection.execute(update(RUN).where(RUN.c.id == found.run_id).values(stalls=stalls))
     return stalls
-
-
-def request_dispatches(
-    connection: Connection, found: RunFacts, count: int
-) -> list[tuple[int, str]]:
-    """Write that drivers are asked for; under the run's lock their keys are never used twice.
-
-    Returns:
-        Number and idempotency key of each.
-    """
-    numbers = range(found.dispatched, found.dispatched + count)
-    keys = [f"drive:{found.run_id}:{number}" for number in numbers]
-    return [(_insert_dispatch(connection, found.run_id, key, flow_run=None), key) for key in keys]
-
-
-def adopt_dispatch(connection: Connection, run_id: str, flow_run: str) -> int:
-    """Show a driver that nobody asked for, such as the one that planned the run itself, as
-    one that has begun; safe to run twice for one flow run."""
-    key = f"flow-run:{flow_run}:{run_id}"
-    known = connection.execute(select(DISPATCH.c.id).where(DISPATCH.c.key == key)).scalar()
-    if known is not None:
-        return int(known)
-    return _insert_dispatch(connection, run_id, key, flow_run=flow_run, started_at=utc_now())
-
-
-def _insert_dispatch(
-    connection: Connection,
-    run_id: str,
-    key: str,
-    *,
-    flow_run: str | None,
-    started_at: datetime | None = None,
-) -> int:
-    number: int = connection.execute(
-        insert(DISPATCH).returning(DISPATCH.c.id),
-        {
-            "run_id": run_id,
-            "key": key,
-            "flow_run": flow_run,
-            "requested_at": utc_now(),
-            "started_at": started_at,
-            "message": "",
-        },
-    ).scalar_one()
-    return number
-
-
-def set_flow_run(connection: Connection, dispatch: int, flow_run: str) -> None:
-    """Keep the engine's id of a driver; the same key always gets the same id."""
-    connection.execute(update(DISPATCH).where(DISPATCH.c.id == dispatch).values(flow_run=flow_run))
-
-
-def begin_dispatch(connection: Connection, dispatch: int) -> bool:
-    """Note that a driver begins.
-
-    Returns:
-        False when it was given up meanwhile, and must not drive.
-    """
-    going = DISPATCH.c.id == dispatch, DISPATCH.c.ended_at.is_(None)
-    connection.execute(
-        update(DISPATCH).where(*going, DISPATCH.c.started_at.is_(None)).values(started_at=utc_now())
-    )
-    return connection.execute(select(DISPATCH.c.id).where(*going)).scalar() is not None
-
-
-def end_dispatch(connection: Connection, dispatch: int, message: str = "") -> bool:
-    """Note that a driver is gone; safe to run twice: the first word stands."""
-    return end_dispatches(connection, [dispatch], message) > 0
-
-
-def end_dispatches(connection: Connection, dispatches: Iterable[int], message: str) -> int:
-    """Note that drivers are gone; gives how many were still thought of as going."""
-    numbers = list(dispatches)
-    if not numbers:
-        return 0
-    return connection.execute(
-        update(DISPATCH)
-        .where(DISPATCH.c.id.in_(numbers), DISPATCH.c.ended_at.is_(None))
-        .values(ended_at=utc_now(), message=message)
-    ).rowcount

@@ -178,6 +178,10 @@ def upgrade() -> None:
         )
         batch_op.create_index(batch_op.f("ix_run_parent"), ["parent"], unique=False)
 
+    op.execute(
+        "UPDATE run SET settled_at = completed_at"
+        " WHERE status IN ('failed', 'cancelled', 'superseded')"
+    )
     with op.batch_alter_table("trial", schema=None) as batch_op:
         batch_op.add_column(sa.Column("round", sa.Integer(), server_default="1", nullable=False))
         batch_op.add_column(sa.Column("redo", weirbox.store.types.SafeText(), nullable=True))
