@@ -151,13 +151,18 @@ def test_replies_that_were_not_paid_for_are_called_replayed_or_reused(tmp_path: 
     assert ["primary", "replay/small", "3", "2", "0", "$0.00"] in lines
 
 
-@pytest.mark.parametrize("status", [RunStatus.CANCELLED, RunStatus.FAILED])
-def test_a_run_that_has_ended_early_is_planned_again(tmp_path: Path, status: RunStatus) -> None:
+@pytest.mark.parametrize(
+    ("status", "new"), [(RunStatus.CANCELLED, " --new"), (RunStatus.FAILED, "")]
+)
+def test_a_run_that_has_ended_early_is_gone_on_with_or_planned_again(
+    tmp_path: Path, status: RunStatus, new: str
+) -> None:
     summary = run_of(tmp_path, [{"id": "a", "input": "x", "target": "x"}]).summary()
 
     said = how_it_ended(summary.model_copy(update={"status": status, "reason": "why"}))
 
     assert said.splitlines() == [
         f"the run is {status}: why",
+        f"go on from what it has: weirbox retry {summary.run_id}{new}",
         "plan it again: weirbox run SUITE",
     ]

@@ -23,6 +23,7 @@ from tests.factories import (
     driving,
     go_on,
     judged,
+    no_secret,
     plan,
     scores,
     suite,
@@ -31,10 +32,18 @@ from tests.factories import (
 )
 from tests.fakes import SINK, limits
 from tests.results import claimed, decided, executed, write
+from weirbox import graders
 from weirbox.domain.case import Case
 from weirbox.domain.run import RunSummary
 from weirbox.domain.score import Score
-from weirbox.domain.seams import ExportOutcome, Handle, JudgeRequest, TrialContext, TrialExport
+from weirbox.domain.seams import (
+    ExportOutcome,
+    Handle,
+    JudgeRequest,
+    TrialContext,
+    TrialExport,
+    Workshop,
+)
 from weirbox.domain.trace import Observation, StageError
 from weirbox.domain.words import (
     ErrorKind,
@@ -837,6 +846,23 @@ DECISIONS: dict[str, tuple[Judged, Wanted, tuple[str, set[str]] | None]] = {
     "an export is not unscored": (trial(unsent=True), Wanted(unscored=True), None),
     "a malformed record": (failed(Stage.EXECUTE, ErrorKind.PARSE), ALL, None),
 }
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"kind": "tests-pass", "target": ["test_it.py"]},
+        {"kind": "command", "argv": ["true"]},
+        {"kind": "answer-match"},
+        {"kind": "latency"},
+    ],
+    ids=lambda spec: str(spec["kind"]),
+)
+def test_a_suite_says_which_graders_measure_in_compute(spec: dict[str, Any]) -> None:
+    [declared] = suite(1, graders=[spec | {"name": "it"}]).graders
+    workshop = Workshop(folder="/", read_file=lambda path: b"", read_secret=no_secret)
+
+    assert graders.build(declared, workshop).needs_compute is declared.needs_compute
 
 
 @pytest.mark.parametrize("case", DECISIONS)

@@ -102,9 +102,11 @@ def how_it_ended(run: RunSummary, *, shown: bool = False) -> str:
         case RunStatus.COMPLETED if not run.progress.planned:
             return run.reason or "the run has no trials"
         case RunStatus.COMPLETED if not shown and run.dispositions.clean < run.progress.planned:
+            retry = f"\ntry again what failed: {invoked()} retry {run.run_id}"
             return (
                 f"what is not clean: {invoked()} show {run.run_id}\n"
                 f"one case: {invoked()} show {run.run_id} CASE"
+                f"{retry if run.progress.errored or run.progress.unscored else ''}"
             )
         case RunStatus.COMPLETED:
             return f"one case: {invoked()} show {run.run_id} CASE"
@@ -113,7 +115,12 @@ def how_it_ended(run: RunSummary, *, shown: bool = False) -> str:
             return f"{plural(left, 'trial')} left; go on with: {invoked()} resume {run.run_id}"
         case _:
             why = f": {run.reason}" if run.reason else ""
-            return f"the run is {run.status}{why}\nplan it again: {invoked()} run SUITE"
+            new = "" if run.status is RunStatus.FAILED else " --new"
+            return (
+                f"the run is {run.status}{why}\n"
+                f"go on from what it has: {invoked()} retry {run.run_id}{new}\n"
+                f"plan it again: {invoked()} run SUITE"
+            )
 
 
 def _alerts(run: RunSummary) -> Iterator[RenderableType]:
@@ -164,6 +171,8 @@ def _times(run: RunSummary) -> Iterator[tuple[str, object]]:
         yield "at rest", moment(run.settled_at)
     elif run.status.ended_early:
         yield "at rest", "not yet: what is in flight settles"
+    if run.parent is not None:
+        yield "carries over", run.parent
     if run.origin is not None:
         yield "asked for by", _origin(run.origin)
     yield "dataset", f"{run.dataset} {run.dataset_digest[:12]}"

@@ -216,7 +216,7 @@ class Stages:
                 executed_at=item.executed_at,
                 judged_at=item.judged_at,
             ),
-            self.sinks_of(item),
+            self._sinks_of(item),
         )
         failed = [f"{r.sink}: {r.message}" for r in records if r.status is ExportStatus.FAILED]
         if failed and item.ticket.attempt < POLICIES[ErrorKind.SINK].attempts:
@@ -231,7 +231,7 @@ class Stages:
             exports=records,
         )
 
-    def sinks_of(self, item: Item) -> tuple[Sink, ...]:
+    def _sinks_of(self, item: Item) -> tuple[Sink, ...]:
         """Those that the trial is to be sent to."""
         return tuple(sink for sink in self.kit.sinks if sink.name not in item.sent)
 
@@ -312,7 +312,7 @@ class Stages:
                 ExportRecord, status=ExportStatus.FAILED, url=None, message=error.message
             )
             return replace(
-                ended, exports=tuple(failed(sink=sink.name) for sink in self.sinks_of(item))
+                ended, exports=tuple(failed(sink=sink.name) for sink in self._sinks_of(item))
             )
         standing = item.standing.scores if item.standing is not None else item.executed_scores
         judged = unjudged(standing, self.kit, error)

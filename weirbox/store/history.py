@@ -59,7 +59,8 @@ def _attempts(
     )
     kept = (
         select(ATTEMPT.c.seq, ATTEMPT.c.round, func.count().label("attempts"))
-        .where(ATTEMPT.c.run_id == run_id, ATTEMPT.c.seq.in_(seqs), ATTEMPT.c.stage == stage)
+        .where(ATTEMPT.c.run_id == run_id, ATTEMPT.c.seq.between(min(seqs), max(seqs)))
+        .where(ATTEMPT.c.stage == stage)
         .group_by(ATTEMPT.c.seq, ATTEMPT.c.round)
     )
     earlier = {(row.seq, row.round): row.attempts for row in connection.execute(kept)}
