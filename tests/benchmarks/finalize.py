@@ -39,6 +39,9 @@ MOST_S, MOST_MIB = 15.0, 250.0
 
 CHECKS = ("match", "rank", "shape", "tone")
 
+TIMES = 2
+"""Measurements; the faster one counts, as a machine has other things to do, too."""
+
 BATCH = 50_000
 """Trials made by one statement."""
 
@@ -223,7 +226,8 @@ def main() -> None:
             database = open_database(url)
             run_id = completed_run(database, given.trials)
             database.close()
-            found[name] = measured(url, run_id)
+            runs = [measured(url, run_id) for _ in range(TIMES)]
+            found[name] = min(runs, key=lambda row: row["seconds"])
     if given.json:
         print(json.dumps(found))
         return

@@ -26,7 +26,7 @@ from weirbox.pipeline.alerting import alerts_of
 from weirbox.stats.aggregate import MetricAccumulator
 from weirbox.stats.headline import headline
 from weirbox.stats.intervals import wilson
-from weirbox.stats.numeric import EXACT_VALUES, NumberStream, NumberSummary
+from weirbox.stats.numeric import NumberStream, NumberSummary
 from weirbox.store import aggregates, queries
 from weirbox.store.alerts import alert_facts, raise_alerts
 from weirbox.store.engine import Connection, Database
@@ -34,6 +34,9 @@ from weirbox.store.writes import hold_run, note
 
 LEVEL = 0.95
 """The level of every interval in a scorecard."""
+
+EXACT_SPANS = 50_000
+"""Distinct durations of a stage, in milliseconds, that are kept as they are: about 5 MB."""
 
 
 COMPLETE_S = 60.0
@@ -223,7 +226,7 @@ class _Span:
 
     def add(self, milliseconds: Sequence[int | None]) -> None:
         self._fresh.update(milliseconds)
-        if len(self._fresh) > EXACT_VALUES:
+        if len(self._fresh) > EXACT_SPANS:
             self._stream.fold(self._seconds())
             self._fresh.clear()
 

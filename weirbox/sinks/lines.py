@@ -70,8 +70,8 @@ def encoded(value: Any) -> bytes:
     return text.encode("ascii")
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+_dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+"""Made once: `json.dumps` makes an encoder for each value."""
 
 
 def _strict(value: Any) -> Any:

@@ -120,12 +120,21 @@ def _columns(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     """The rows column by column; a value that does not fit a typed column is null there."""
     import pyarrow as pa
 
-    fits = {pa.string(): _text, pa.int64(): _int, pa.float64(): _float, pa.bool_(): _bool}
-    arrays = []
-    for field in schema:
-        fit = fits[field.type]
-        arrays.append(pa.array([fit(row.get(field.name)) for row in rows], field.type))
+    arrays = [_array([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.record_batch(arrays, schema=schema)
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """A column; most are texts throughout, which need no look at each."""
+    import pyarrow as pa
+
+    if kind == pa.string():
+        try:
+            return pa.array(values, kind)
+        except (pa.ArrowTypeError, pa.ArrowInvalid):
+            return pa.array([_text(value) for value in values], kind)
+    fit = {pa.int64(): _int, pa.float64(): _float, pa.bool_(): _bool}[kind]
+    return pa.array([fit(value) for value in values], kind)
 
 
 def _batches(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
