@@ -25,6 +25,7 @@ from deployments.registering import register
 from tests import factories
 from weirbox import cli
 from weirbox.domain.run import Origin
+from weirbox.domain.spec import Suite
 from weirbox.domain.words import RunStatus
 from weirbox.errors import NotPossible, ServiceError
 from weirbox.runtime import open_runtime
@@ -77,20 +78,20 @@ def placed(settings: Settings) -> Settings:
 def suite(placed: Settings, prefect_api: str) -> str:
     """A registered suite with its deployment, that nobody serves."""
     name = f"suite-of-{placed.deployment}"
-    deploy(placed, name)
+    deploy(placed, factories.suite(3, suite=name))
     return name
 
 
-def deploy(settings: Settings, *names: str) -> None:
+def deploy(settings: Settings, *suites: Suite, pool: str | None = None) -> None:
     """Register suites and their deployments."""
     with open_runtime(settings) as runtime, runtime.database.write() as connection:
-        for name in names:
-            registry.register_suite(connection, factories.suite(3, suite=name), folder="/")
+        for suite in suites:
+            registry.register_suite(connection, suite, folder="/")
         known = registry.registered_suites(connection)
 
     async def registering() -> None:
         async with get_client() as client:
-            await register(client, known, deployment=settings.deployment)
+            await register(client, known, deployment=settings.deployment, pool=pool)
 
     asyncio.run(registering())
 
@@ -315,7 +316,7 @@ def test_cancelling_a_planned_run_is_a_matter_of_its_rows(placed: Settings, suit
 
 async def test_the_async_twins_do_the_same(placed: Settings, prefect_api: str) -> None:
     name = f"suite-of-{placed.deployment}"
-    await asyncio.to_thread(deploy, placed, name)
+    await asyncio.to_thread(deploy, placed, factories.suite(3, suite=name))
 
     run = await weirbox.atrigger(name, settings=placed)
     run_id = await asyncio.to_thread(take_up, placed, run)
