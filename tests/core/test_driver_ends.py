@@ -207,6 +207,7 @@ def test_a_database_that_cannot_be_read_is_no_trials_fault(sqlite: Database) -> 
 
     with (
         patch.object(queries, "load_observation", side_effect=gone),
+        patch.object(engine, "ATTEMPTS", 2),
         pytest.raises(OperationalError),
     ):
         asyncio.run(driving(sqlite, run_id, fakes=fakes))

@@ -49,7 +49,7 @@ from weirbox.store.aggregates import durations
 from weirbox.store.base import METRIC, PAYLOAD, RUN, SCORE, SCORECARD, TRIAL
 from weirbox.store.engine import Database
 from weirbox.store.rows import pack, unpack
-from weirbox.store.spending import book_calls
+from weirbox.store.spending import Booking, book_calls
 from weirbox.store.types import utc_now
 from weirbox.store.writes import change_status
 from weirbox.testing import MemorySink, ReplayJudge
@@ -281,7 +281,7 @@ def test_a_call_that_was_booked_after_the_scorecard_is_counted(sqlite: Database)
         connection.execute(update(RUN).values(status=RunStatus.COMPLETED))
     finalizing.finalize(sqlite, run_id)
     with sqlite.write() as connection:
-        book_calls(connection, [(ticket, paid(None), NOW)])
+        book_calls(connection, [Booking(ticket, paid(None), NOW)])
 
     found = summary(sqlite, run_id)
 

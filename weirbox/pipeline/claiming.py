@@ -43,8 +43,8 @@ class Claim:
             return claims.claim_trials(connection, self.run_id, self.token, most)
 
         tickets = self.database.persist(claim)
-        with self.database.read() as connection:
-            bodies = queries.payloads(connection, [ticket.case_digest for ticket in tickets])
+        digests = [ticket.case_digest for ticket in tickets]
+        bodies = self.database.fetch(partial(queries.payloads, digests=digests))
         return [
             Item(
                 ticket=ticket,
@@ -54,6 +54,15 @@ class Claim:
             for ticket in tickets
         ]
 
-    def give_back(self) -> None:
-        """Free what is still held; safe to run twice."""
-        self.database.persist(partial(claims.release_claim, token=self.token))
+    def give_back(self, *, wait: bool) -> None:
+        """Free what is still held; safe to run twice.
+
+        Args:
+            wait: Whether to wait out trouble with the database: who ends because of it has
+                done so, and the lease runs out by itself.
+        """
+        if wait:
+            self.database.persist(partial(claims.release_claim, token=self.token))
+        else:
+            with self.database.write() as connection:
+                claims.release_claim(connection, self.token)

@@ -378,7 +378,7 @@ class Driver:
     def _give_back(self, lease: Lease) -> None:
         lease.stop()
         self._writer.close()
-        self._claim.give_back()
+        self._claim.give_back(wait=self._fault is None)
 
     def _fail(self, error: BaseException) -> None:
         self._fault = self._fault or error

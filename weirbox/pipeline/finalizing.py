@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from weirbox import sinks
 from weirbox.domain.run import Alert, RunSummary
@@ -59,37 +59,37 @@ def finalize(database: Database, run_id: str) -> dict[str, Any]:
         NotPossible: When the run is not completed.
     """
     while True:
-        with database.read() as connection:
-            completed_at = _completed_at(connection, run_id)
-            body = _scorecard(connection, run_id)
-            alerts = alerts_of(alert_facts(connection, run_id, card=body))
-        save = partial(_save, run_id=run_id, completed_at=completed_at, body=body, alerts=alerts)
-        if database.persist(save):
-            return body
+        found = database.fetch(partial(_compute, run_id=run_id))
+        if database.persist(partial(_save, run_id=run_id, found=found)):
+            return found.body
 
 
-def _save(
-    connection: Connection,
-    *,
-    run_id: str,
-    completed_at: datetime | None,
-    body: dict[str, Any],
-    alerts: Sequence[Alert],
-) -> bool:
+class _Found(NamedTuple):
+    completed_at: datetime | None
+    body: dict[str, Any]
+    alerts: list[Alert]
+
+
+def _compute(connection: Connection, run_id: str) -> _Found:
+    completed_at = _completed_at(connection, run_id)
+    body = _scorecard(connection, run_id)
+    return _Found(completed_at, body, alerts_of(alert_facts(connection, run_id, card=body)))
+
+
+def _save(connection: Connection, run_id: str, found: _Found) -> bool:
     """Store everything at once; False when the run has completed once more meanwhile."""
     hold_run(connection, run_id)
-    if _completed_at(connection, run_id) != completed_at:
+    if _completed_at(connection, run_id) != found.completed_at:
         return False
-    if aggregates.save_scorecard(connection, run_id, body, _metric_rows(body)):
-        note(connection, run_id, kind="finalized", message=_sentence(body))
-    raise_alerts(connection, run_id, alerts)
+    if aggregates.save_scorecard(connection, run_id, found.body, _metric_rows(found.body)):
+        note(connection, run_id, kind="finalized", message=_sentence(found.body))
+    raise_alerts(connection, run_id, found.alerts)
     return True
 
 
 def refuse_unless_completed(database: Database, run_id: str) -> None:
     """Raise `NotPossible` for a run that is not completed."""
-    with database.read() as connection:
-        _completed_at(connection, run_id)
+    database.fetch(partial(_completed_at, run_id=run_id))
 
 
 def _completed_at(connection: Connection, run_id: str) -> datetime | None:
@@ -111,18 +111,16 @@ async def complete_sinks(
     Args:
         dashboard_url: The link to the run that the sinks were set up with.
     """
-    with database.read() as connection:
-        plan = queries.load_plan(connection, run_id)
-        run = queries.summary(connection, run_id)
+    plan = database.fetch(partial(queries.load_plan, run_id=run_id))
+    run = database.fetch(partial(queries.summary, run_id=run_id))
     header = run_header(run, dashboard_url)
     patience = COMPLETE_S + COMPLETE_TRIAL_S * run.progress.planned
     for spec in plan.suite.sinks:
         try:
             await _within(patience, _complete(spec, header))
         except Exception as error:  # noqa: BLE001 - a failed sink never fails a run
-            with database.write() as connection:
-                message = f"sink {spec.name!r} is not complete: {type(error).__name__}: {error}"
-                note(connection, run_id, kind="warning", message=message)
+            message = f"sink {spec.name!r} is not complete: {type(error).__name__}: {error}"
+            database.persist(partial(note, run_id=run_id, kind="warning", message=message))
 
 
 async def _complete(spec: SinkSpec, header: RunHeader) -> None:

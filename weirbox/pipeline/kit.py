@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from weirbox import compute, graders, harnesses, judges, rules, sinks
 from weirbox.domain.judging import (
@@ -121,8 +122,7 @@ def build_kit(
         PreflightError: When a part cannot be built, with its name and the reason.
     """
     if plan is None:
-        with database.read() as connection:
-            plan = queries.load_plan(connection, run_id)
+        plan = database.fetch(partial(queries.load_plan, run_id=run_id))
     workshop = Workshop(
         folder=plan.folder, read_file=_reader(database, plan), read_secret=read_secret
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from weirbox.domain.seams import ReadSecret
 from weirbox.domain.words import RunStatus
@@ -20,7 +21,7 @@ from weirbox.pipeline.kit import Kit, build_kit, preflight
 from weirbox.pipeline.packets import StageRunner
 from weirbox.settings import Settings
 from weirbox.store import claims, queries
-from weirbox.store.engine import Database
+from weirbox.store.engine import Connection, Database
 from weirbox.store.writes import change_status, hold_run, note
 
 POLL_S = 0.5
@@ -109,16 +110,14 @@ async def _drive(
 
 
 async def _set_up_sinks(database: Database, kit: Kit, settings: Settings) -> None:
-    with database.read() as connection:
-        run = queries.summary(connection, kit.run_id)
+    run = database.fetch(partial(queries.summary, run_id=kit.run_id))
     header = run_header(run, run_url(settings, run.run_id))
     for sink in kit.sinks:
         try:
             await sink.set_up(header)
         except Exception as error:  # noqa: BLE001 - a failed sink never fails a run
-            with database.write() as connection:
-                message = f"sink {sink.name!r} cannot be set up: {type(error).__name__}: {error}"
-                note(connection, kit.run_id, kind="warning", message=message)
+            message = f"sink {sink.name!r} cannot be set up: {type(error).__name__}: {error}"
+            database.persist(partial(note, run_id=kit.run_id, kind="warning", message=message))
 
 
 def run_url(settings: Settings, run_id: str) -> str:
@@ -132,11 +131,14 @@ def complete_if_done(database: Database, run_id: str) -> RunStatus:
     The run is held first: trials that somebody opens again meanwhile are seen, or else
     their opening finds the run completed and sets it going again.
     """
-    with database.write() as connection:
+
+    def complete(connection: Connection) -> RunStatus:
         hold_run(connection, run_id)
         if not queries.open_trials(connection, run_id):
             change_status(connection, run_id, to=RunStatus.COMPLETED)
         return queries.status_of(connection, run_id)
+
+    return database.persist(complete)
 
 
 def reap_dead(database: Database, run_id: str) -> int:
@@ -151,12 +153,16 @@ def reap_dead(database: Database, run_id: str) -> int:
 
 
 def _begin(database: Database, run_id: str) -> RunStatus:
-    with database.write() as connection:
-        change_status(connection, run_id, to=RunStatus.RUNNING)
-        return queries.status_of(connection, run_id)
+    return _change(database, run_id, RunStatus.RUNNING)
 
 
 def _fail(database: Database, run_id: str, reason: str) -> RunStatus:
-    with database.write() as connection:
-        change_status(connection, run_id, to=RunStatus.FAILED, reason=reason)
+    return _change(database, run_id, RunStatus.FAILED, reason)
+
+
+def _change(database: Database, run_id: str, to: RunStatus, reason: str = "") -> RunStatus:
+    def change(connection: Connection) -> RunStatus:
+        change_status(connection, run_id, to=to, reason=reason)
         return queries.status_of(connection, run_id)
+
+    return database.persist(change)

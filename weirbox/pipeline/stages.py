@@ -22,7 +22,7 @@ from weirbox.pipeline.exporting import export, trial_export
 from weirbox.pipeline.judging import Standing, judge, judge_again, unjudged
 from weirbox.pipeline.kit import Kit
 from weirbox.store import queries
-from weirbox.store.engine import Database, is_trouble
+from weirbox.store.engine import Connection, Database, is_trouble
 from weirbox.store.rows import (
     MISSING,
     ExportRecord,
@@ -136,7 +136,7 @@ class Stages:
         return digest([entry, self.kit.plan.harness_digest, graders, place])
 
     def _reusable(self, key: str) -> Executed | None:
-        with self.database.read() as connection:
+        def read(connection: Connection) -> Executed | None:
             row = queries.reusable_execution(connection, key)
             if row is None or row.observation is None:
                 return None
@@ -147,6 +147,8 @@ class Stages:
                 compute_s=None,
                 cached=True,
             )
+
+        return self.database.fetch(read)
 
     # --- judge ------------------------------------------------------------------
 
@@ -193,13 +195,11 @@ class Stages:
         }
 
     def _earlier_calls(self, item: Item) -> list[JudgeCall]:
-        with self.database.read() as connection:
-            ticket = item.ticket
-            return queries.load_calls(connection, ticket.run_id, ticket.seq, round=ticket.round)
+        of_round = item.ticket.round
+        return self.database.fetch(partial(_calls_of, ticket=item.ticket, of_round=of_round))
 
     def _cost_of_all_rounds(self, ticket: Ticket) -> float | None:
-        with self.database.read() as connection:
-            return total_cost(queries.load_calls(connection, ticket.run_id, ticket.seq))
+        return total_cost(self.database.fetch(partial(_calls_of, ticket=ticket)))
 
     # --- export -----------------------------------------------------------------
 
@@ -238,23 +238,25 @@ class Stages:
     # --- what an earlier driver did -------------------------------------------------
 
     def _load(self, stage: Stage, item: Item) -> None:
+        self.database.fetch(partial(self._read, stage=stage, item=item))
+
+    def _read(self, connection: Connection, *, stage: Stage, item: Item) -> None:
         ticket = item.ticket
-        with self.database.read() as connection:
-            if ticket.observation is not None:
-                item.observation = queries.load_observation(connection, ticket.observation)
-            scores = queries.load_scores(connection, ticket.run_id, ticket.seq)
-            item.executed_at = ticket.executed_at
-            rows = queries.proposals_of(connection, ticket.run_id, ticket.seq)
-            proposals = tuple(map(queries.proposal_from, rows))
-            if stage is Stage.JUDGE:
-                item.executed_scores = self.kit.of_compute_graders(scores)
-                if ticket.redo is not None:
-                    item.standing = Standing(self.kit.in_order(scores), proposals)
-                return
-            row = queries.trial_row(connection, ticket.run_id, ticket.seq)
-            calls = queries.load_calls(connection, ticket.run_id, ticket.seq)
-            if ticket.redo == MISSING:
-                item.sent = queries.sinks_with(connection, ticket.run_id, ticket.seq)
+        if ticket.observation is not None:
+            item.observation = queries.load_observation(connection, ticket.observation)
+        scores = queries.load_scores(connection, ticket.run_id, ticket.seq)
+        item.executed_at = ticket.executed_at
+        rows = queries.proposals_of(connection, ticket.run_id, ticket.seq)
+        proposals = tuple(map(queries.proposal_from, rows))
+        if stage is Stage.JUDGE:
+            item.executed_scores = self.kit.of_compute_graders(scores)
+            if ticket.redo is not None:
+                item.standing = Standing(self.kit.in_order(scores), proposals)
+            return
+        row = queries.trial_row(connection, ticket.run_id, ticket.seq)
+        calls = _calls_of(connection, ticket)
+        if ticket.redo == MISSING:
+            item.sent = queries.sinks_with(connection, ticket.run_id, ticket.seq)
         item.judged_at = row.judged_at
         item.cost_usd = total_cost(calls)
         item.judged = Judged(
@@ -320,6 +322,12 @@ class Stages:
         again = redo_checks(item.ticket.redo)
         scores = tuple(s for s in judged.scores if not again or s.name in again)
         return replace(ended, scores=scores, **self._decided(judged))
+
+
+def _calls_of(
+    connection: Connection, ticket: Ticket, of_round: int | None = None
+) -> list[JudgeCall]:
+    return queries.load_calls(connection, ticket.run_id, ticket.seq, round=of_round)
 
 
 def _again(stage: Stage, item: Item, started: datetime, error: StageError) -> StageResult:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table
+from sqlalchemy import Column, Connection, Select, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 from weirbox.store import side_tables, tables
@@ -55,6 +55,14 @@ def add_new(connection: Connection, into: Table, row: dict[str, Any]) -> bool:
     """Insert a row, unless it is there; gives whether this call made it."""
     statement = _insert(connection.dialect.name, into, ()).returning(*into.primary_key.columns)
     return connection.execute(statement, row).first() is not None
+
+
+def add_unless(
+    connection: Connection, into: Table, rows: Sequence[dict[str, Any]], key: Column[Any]
+) -> list[Any]:
+    """Insert rows but for those whose key is there already; gives the keys that are new."""
+    statement = _insert(connection.dialect.name, into, ()).returning(key)
+    return list(connection.execute(statement, list(rows)).scalars())
 
 
 def add_from(connection: Connection, into: Table, rows: Select[Any]) -> None:

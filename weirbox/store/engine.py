@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential,
+    wait_random,
+)
 
 from weirbox.errors import ServiceError, UserError
 
@@ -39,8 +45,15 @@ CACHE_KIB = 512
 """SQLite's page cache per connection: a pool of them at the default 2 MiB was the largest
 part of a driver's memory, and the system caches the file anyway."""
 
-ATTEMPTS = 8
-"""Attempts at a transaction that a lock or a dead connection ended."""
+ATTEMPTS = 13
+"""Attempts at a transaction that a lock or a dead connection ended: with the pauses between
+them, a server that is restarted is waited for half a minute."""
+
+CONNECT_S = 10
+"""How long a PostgreSQL server may take to accept a connection."""
+
+SILENT_MS = 30_000
+"""After how long a PostgreSQL server whose machine acknowledges nothing counts as gone."""
 
 DatabaseTrouble = SQLAlchemyError
 """What a caller outside the store catches when the database fails."""
@@ -91,20 +104,34 @@ class Database:
 
     def persist(self, work: Callable[[Connection], T]) -> T:
         """Do work in a writing transaction, again from its start while the database is in
-        trouble that may pass: locked for long, or gone for seconds."""
-        for attempt in Retrying(
-            retry=retry_if_exception(is_trouble),
-            stop=stop_after_attempt(ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.05, max=5),
-            reraise=True,
-        ):
-            with attempt, self.write() as connection:
-                return work(connection)
-        raise AssertionError("Retrying always returns or raises")
+        trouble that may pass: locked for long, full, or gone for seconds.
+
+        A commit whose acknowledgement was lost stands, and the work is done once more: it
+        must be safe to run twice.
+        """
+        return _insist(self.write, work)
+
+    def fetch(self, work: Callable[[Connection], T]) -> T:
+        """Read, again from the start while the database is in trouble that may pass."""
+        return _insist(self.read, work)
 
     def close(self) -> None:
         """Give all connections back."""
         self.engine.dispose()
+
+
+def _insist(
+    transaction: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], T]
+) -> T:
+    for attempt in Retrying(
+        retry=retry_if_exception(is_trouble),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_exponential(multiplier=0.05, max=5) + wait_random(0, 0.2),
+        reraise=True,
+    ):
+        with attempt, transaction() as connection:
+            return work(connection)
+    raise AssertionError("Retrying always returns or raises")
 
 
 class Migrated(NamedTuple):
@@ -221,7 +248,8 @@ def _make_engine(url: str) -> Engine:
     if parsed.get_backend_name() == "postgresql" and "+" not in parsed.drivername:
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() != "sqlite":
-        return create_engine(parsed, pool_pre_ping=True)
+        given = {"connect_timeout": str(CONNECT_S), "tcp_user_timeout": str(SILENT_MS)}
+        return create_engine(parsed.set(query={**given, **parsed.query}), pool_pre_ping=True)
     if parsed.database:
         Path(parsed.database).absolute().parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(parsed, connect_args={"timeout": BUSY_MS / 1000})

@@ -228,7 +228,7 @@ def score_from(row: Any, rationale: str = "", detail: Any = None) -> Score:
     )
 
 
-def call_columns(ticket: Ticket, call: JudgeCall, at: datetime) -> dict[str, Any]:
+def call_columns(ticket: Ticket, call: JudgeCall, at: datetime, key: str | None) -> dict[str, Any]:
     """A judge call's row."""
     usage = call.usage
     return {
@@ -251,6 +251,7 @@ def call_columns(ticket: Ticket, call: JudgeCall, at: datetime) -> dict[str, Any
         "reply": call.reply,
         "duration": call.duration,
         "at": at,
+        "key": key,
     }
 
 

@@ -1,38 +1,67 @@
 """Spending under a run's budget: reservations and booked calls, each in one transaction.
 
 Safe to run twice: a reservation is inserted only while spent and reserved together stay
-within the limit, under the run's row lock; releasing what is gone changes nothing.
+within the limit, under the run's row lock; one with the key of a request, and a call with
+the key of a settlement, is there once; releasing what is gone changes nothing.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
+from uuid import uuid4
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from weirbox.domain.score import JudgeCall
 from weirbox.store import claims
-from weirbox.store.base import CALL, RESERVATION, RUN, lock_rows
+from weirbox.store.base import CALL, RESERVATION, RUN, add_unless, lock_rows
 from weirbox.store.rows import Ticket, call_columns
 from weirbox.store.types import to_nano, utc_now
 
 
-class Settlement(NamedTuple):
-    """A judge call that ended, and the reservation it had."""
+def _new_key() -> str:
+    return uuid4().hex
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """A judge call that ended, and the reservation it had.
+
+    Attributes:
+        key: Given once: what is written again under it, since the acknowledgement of its
+            commit was lost, is not booked again.
+    """
 
     ticket: Ticket
     reservation: int | None
     call: JudgeCall
+    key: str = field(default_factory=_new_key)
 
 
-class ReserveRequest(NamedTuple):
-    """An upper bound for a call about to be made; None where no price is known."""
+@dataclass(frozen=True)
+class ReserveRequest:
+    """An upper bound for a call about to be made; None where no price is known.
+
+    Attributes:
+        key: As that of a settlement.
+    """
 
     ticket: Ticket
     nusd: int | None
+    key: str = field(default_factory=_new_key)
+
+
+class Booking(NamedTuple):
+    """A judge call as it is written; without a key what fences it is elsewhere."""
+
+    ticket: Ticket
+    call: JudgeCall
+    at: datetime
+    key: str | None = None
 
 
 def reserve(connection: Connection, requests: Sequence[ReserveRequest]) -> list[int | None]:
@@ -50,6 +79,9 @@ def reserve(connection: Connection, requests: Sequence[ReserveRequest]) -> list[
         run_id = request.ticket.run_id
         room = rooms.get(run_id) or _room(connection, run_id)
         rooms[run_id] = room
+        if (there := room.granted.get(request.key)) is not None:
+            granted.append(there)
+            continue
         if request.ticket.token not in held or not room.admits(request.nusd):
             granted.append(None)
             continue
@@ -61,6 +93,7 @@ def reserve(connection: Connection, requests: Sequence[ReserveRequest]) -> list[
                 "claim": request.ticket.token,
                 "nusd": request.nusd or 0,
                 "at": utc_now(),
+                "key": request.key,
             },
         ).scalar_one()
         granted.append(row)
@@ -68,8 +101,10 @@ def reserve(connection: Connection, requests: Sequence[ReserveRequest]) -> list[
 
 
 class _Room:
-    def __init__(self, nusd: int | None, calls: int | None) -> None:
-        self.nusd, self.calls = nusd, calls
+    """What a budget still admits, and the reservations that are there, by their keys."""
+
+    def __init__(self, nusd: int | None, calls: int | None, granted: dict[str, int]) -> None:
+        self.nusd, self.calls, self.granted = nusd, calls, granted
 
     def admits(self, nusd: int | None) -> bool:
         """Whether a call fits; one of unknown price does while anything is left at all."""
@@ -94,32 +129,37 @@ def _room(connection: Connection, run_id: str) -> _Room:
         )
     ).one()
     held = connection.execute(
-        select(func.coalesce(func.sum(RESERVATION.c.nusd), 0), func.count()).where(
+        select(RESERVATION.c.id, RESERVATION.c.key, RESERVATION.c.nusd).where(
             RESERVATION.c.run_id == run_id
         )
-    ).one()
+    ).all()
+    nusd = sum(row.nusd for row in held)
     return _Room(
-        None if run.budget_nusd is None else run.budget_nusd - run.spent_nusd - int(held[0]),
-        None if run.budget_calls is None else run.budget_calls - run.calls - held[1],
+        None if run.budget_nusd is None else run.budget_nusd - run.spent_nusd - nusd,
+        None if run.budget_calls is None else run.budget_calls - run.calls - len(held),
+        {row.key: row.id for row in held if row.key is not None},
     )
 
 
 def settle(connection: Connection, settlements: Sequence[Settlement]) -> None:
     """Book calls and void their reservations. Money spent counts under any token."""
     now = utc_now()
-    book_calls(connection, [(s.ticket, s.call, now) for s in settlements])
+    book_calls(connection, [Booking(s.ticket, s.call, now, s.key) for s in settlements])
     release(connection, [s.reservation for s in settlements if s.reservation is not None])
 
 
-def book_calls(connection: Connection, calls: Sequence[tuple[Ticket, JudgeCall, datetime]]) -> None:
-    """Insert judge-call rows and count them on their runs, in one transaction."""
+def book_calls(connection: Connection, calls: Sequence[Booking]) -> None:
+    """Insert judge-call rows and count them on their runs, in one transaction; those whose
+    key is there already are left out."""
     if not calls:
         return
-    connection.execute(insert(CALL), [call_columns(t, call, at) for t, call, at in calls])
+    rows = [call_columns(c.ticket, c.call, c.at, c.key) for c in calls]
+    written = set(add_unless(connection, CALL, rows, CALL.c.key))
     spent: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for ticket, call, _ in calls:
-        spent[ticket.run_id][0] += to_nano(call.usage.cost_usd) or 0
-        spent[ticket.run_id][1] += 1
+    for booking in calls:
+        if booking.key is None or booking.key in written:
+            spent[booking.ticket.run_id][0] += to_nano(booking.call.usage.cost_usd) or 0
+            spent[booking.ticket.run_id][1] += 1
     for run_id in sorted(spent):
         nusd, count = spent[run_id]
         connection.execute(

@@ -180,7 +180,11 @@ class ScoreText(SQLModel, table=True):
 
 
 class JudgeCallRow(SQLModel, table=True):
-    """One call of a judge, booked the moment it ended."""
+    """One call of a judge, booked the moment it ended.
+
+    Attributes:
+        key: Tells a call that is booked again, since nobody heard that it was booked.
+    """
 
     __tablename__ = "judge_call"
     __table_args__ = (Index("ix_judge_call_trial", "run_id", "seq"),)
@@ -205,16 +209,22 @@ class JudgeCallRow(SQLModel, table=True):
     reply: Any = json_column()
     duration: float = 0.0
     at: datetime = moment(default_factory=utc_now)
+    key: str | None = Field(default=None, index=True, unique=True)
 
 
 class Reservation(SQLModel, table=True):
-    """An upper bound held for a judge call in flight; void once its claim is."""
+    """An upper bound held for a judge call in flight; void once its claim is.
+
+    Attributes:
+        key: Tells a request that is made again, since nobody heard that it was granted.
+    """
 
     id: int | None = number()
     run_id: str = Field(foreign_key="run.id", index=True)
     claim: int = nano(index=True)
     nusd: int = nano()
     at: datetime = moment(default_factory=utc_now)
+    key: str | None = None
 
 
 class Export(SQLModel, table=True):

@@ -30,7 +30,7 @@ from weirbox.store.base import (
     lock_rows,
 )
 from weirbox.store.rows import StageResult, score_columns
-from weirbox.store.spending import book_calls
+from weirbox.store.spending import Booking, book_calls
 from weirbox.store.types import utc_now
 
 # --- the end of a stage ---------------------------------------------------------
@@ -54,8 +54,7 @@ def write_stage_results(connection: Connection, results: Sequence[StageResult]) 
     add(connection, EXPORT, _export_rows(good), replace=True)
     add(connection, PROPOSAL, _proposal_rows(good), replace=True)
     add(connection, EXECUTION, _execution_rows(good))
-    calls = [(r.ticket, call, r.ended_at) for r in good for call in r.calls]
-    book_calls(connection, calls)
+    book_calls(connection, [Booking(r.ticket, c, r.ended_at) for r in good for c in r.calls])
     _write_attempts(connection, good)
     _move_trials(connection, good)
     return counted

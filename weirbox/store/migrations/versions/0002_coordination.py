@@ -163,6 +163,11 @@ def upgrade() -> None:
 
     with op.batch_alter_table("judge_call", schema=None) as batch_op:
         batch_op.add_column(sa.Column("round", sa.Integer(), server_default="1", nullable=False))
+        batch_op.add_column(sa.Column("key", sqlmodel.sql.sqltypes.AutoString(), nullable=True))
+        batch_op.create_index(batch_op.f("ix_judge_call_key"), ["key"], unique=True)
+
+    with op.batch_alter_table("reservation", schema=None) as batch_op:
+        batch_op.add_column(sa.Column("key", sqlmodel.sql.sqltypes.AutoString(), nullable=True))
 
     with op.batch_alter_table("run", schema=None) as batch_op:
         batch_op.add_column(sa.Column("managed", sa.Boolean(), server_default="0", nullable=False))
