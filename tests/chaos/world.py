@@ -238,14 +238,16 @@ def unfinished(database: Database, run_id: str) -> int:
 
 
 def exported(folder: Path, run_id: str) -> Counter[tuple[str, int]]:
-    """How often which trial stands in the sink's folder."""
+    """How often which trial stands in the sink's folder, in the round that counts."""
     lines = [
         json.loads(line)
         for file in sorted((folder / "out" / run_id).glob("*.jsonl"))
         for line in file.read_text().split("\n")
         if line
     ]
-    return Counter((line["case_id"], line["trial"]) for line in lines)
+    rounds = Counter((line["case_id"], line["trial"], line["round"]) for line in lines)
+    latest = {(case_id, trial): round for case_id, trial, round in sorted(rounds)}
+    return Counter({key: rounds[*key, round] for key, round in latest.items()})
 
 
 def assert_nothing_was_lost(
