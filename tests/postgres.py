@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -35,7 +36,14 @@ def server_programs() -> Path | None:
 
 @contextmanager
 def server(programs: Path) -> Iterator[Path]:
-    """Run a server that listens on a Unix socket only; gives the socket's folder.
+    """Run a server that listens on a Unix socket only; gives the socket's folder."""
+    with restartable(programs) as made:
+        yield made.place
+
+
+@contextmanager
+def restartable(programs: Path) -> Iterator[Server]:
+    """Run a server that may be stopped and started within the block.
 
     A server refuses to run as root, so there it runs as another user.
     """
@@ -51,16 +59,39 @@ def server(programs: Path) -> Iterator[Path]:
             capture_output=True,
             cwd=place,
         )
-        with (place / "log").open("wb") as log:
-            process = subprocess.Popen(run, stdout=log, stderr=log, cwd=place)
+        made = Server(place, [str(part) for part in run])
         try:
-            _wait(place, process)
-            yield place
+            made.start()
+            yield made
         finally:
-            process.send_signal(signal.SIGINT)  # a fast shutdown: open connections are ended
-            process.wait(timeout=START_S)
+            made.stop()
     finally:
         shutil.rmtree(place)
+
+
+@dataclass
+class Server:
+    """A server that is started and stopped.
+
+    Attributes:
+        place: The folder of its socket, its ``data`` and its ``log``.
+    """
+
+    place: Path
+    argv: list[str]
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with (self.place / "log").open("ab") as log:
+            self.process = subprocess.Popen(self.argv, stdout=log, stderr=log, cwd=self.place)
+        _wait(self.place, self.process)
+
+    def stop(self) -> None:
+        """Stop it fast: open connections are ended."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(timeout=START_S)
 
 
 def _as_another_user(place: Path) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from weirbox.domain.words import RunStatus
 from weirbox.store import claims, queries
-from weirbox.store.engine import Database, DatabaseTrouble
+from weirbox.store.engine import Database, DatabaseTrouble, in_words
 
 WATCH_S = 1.0
 """How often the run's status is looked at: how soon a cancelled run stops starting things."""
@@ -50,7 +50,7 @@ class Lease:
         self._thread.join()
 
     def _run(self) -> None:
-        renewed = time.monotonic()
+        renewed, troubled = time.monotonic(), False
         step = min(WATCH_S, self._lease_s / 3)
         while not self._stop.wait(step):
             try:
@@ -64,8 +64,13 @@ class Lease:
                 with self._database.read() as connection:
                     status = queries.status_of(connection, self._run_id)
             except DatabaseTrouble as error:
-                log.warning("run %s: the claim could not be renewed: %s", self._run_id, error)
+                if not troubled:
+                    log.warning("run %s: the database fails: %s", self._run_id, in_words(error))
+                troubled = True
                 continue
+            if troubled:
+                log.warning("run %s: the database is back", self._run_id)
+                troubled = False
             if status.terminal:
                 self._ended(status)
                 return

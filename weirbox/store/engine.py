@@ -25,6 +25,7 @@ __all__ = [
     "Database",
     "DatabaseTrouble",
     "Migrated",
+    "in_words",
     "is_trouble",
     "migrate",
     "mismatch",
@@ -70,6 +71,12 @@ def is_trouble(error: BaseException) -> bool:
     if not isinstance(error, OperationalError):
         return False
     return not str(getattr(error.orig, "sqlstate", None) or "").startswith(_TOO_LARGE)
+
+
+def in_words(error: SQLAlchemyError) -> str:
+    """What the database itself says, in one line."""
+    said = str(error.orig if isinstance(error, DBAPIError) else error)
+    return " ".join(said.split())
 
 
 class Database:
