@@ -80,6 +80,8 @@ class AdaptiveLimiter:
         self._in_flight = 0
         self._waiting = 0
         self._paused_until = float("-inf")
+        self._failing_since: float | None = None
+        self._successes = 0
         self._reason = ""
         self._turn = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -95,6 +97,16 @@ class AdaptiveLimiter:
             paused_s=max(0.0, self._paused_until - self._clock()),
             reason=self._reason,
         )
+
+    @property
+    def failing_s(self) -> float:
+        """For how many seconds requests have failed, without one that came through."""
+        return 0.0 if self._failing_since is None else self._clock() - self._failing_since
+
+    @property
+    def successes(self) -> int:
+        """How many requests have come through."""
+        return self._successes
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[float]:
@@ -125,8 +137,15 @@ class AdaptiveLimiter:
             f"after a pause of {pause:g} s"
         )
 
+    def failed(self) -> None:
+        """A request failed in a way that may pass."""
+        if self._failing_since is None:
+            self._failing_since = self._clock()
+
     def succeeded(self) -> None:
         """A request came through; as many successes as the limit raise it by one."""
+        self._failing_since = None
+        self._successes += 1
         if self._current >= self._limit:
             return
         self._current = min(float(self._limit), self._current + 1 / self._current)

@@ -32,7 +32,7 @@ from weirbox.domain.trace import Observation, Usage
 from weirbox.domain.words import Authority, Judgement, Reason, ScoreState, Source, Tier
 from weirbox.errors import SuiteError
 from weirbox.judges import Panel
-from weirbox.judges.asking import request_digest
+from weirbox.judges.asking import OUTAGE_S, PROBE_S, request_digest
 from weirbox.limiter import AdaptiveLimiter
 
 
@@ -165,9 +165,47 @@ async def test_a_failure_that_may_pass_is_tried_three_times_with_growing_waits()
     (score,) = await bench.run()
     assert (score.value, len(main.requests), bench.slept) == ("pass", 3, [0.75, 1.5])
 
+
+async def test_a_failure_that_stays_is_given_up_when_other_requests_come_through() -> None:
     main = Scripted(failing(retryable=True))
-    (score,) = await Bench(main).run()
+    bench = Bench(main)
+    failing_one = asyncio.create_task(bench.run())
+    await asyncio.sleep(0)
+    bench.limiter.succeeded()
+    (score,) = await failing_one
+
     assert (score.state, len(main.requests)) == (ScoreState.ERRORED, 3)
+
+
+async def test_an_account_from_which_nothing_comes_is_waited_for_and_then_only_probed() -> None:
+    main = Scripted(failing(retryable=True))
+    bench = Bench(main)
+    (score,) = await bench.run()
+    assert score.state is ScoreState.ERRORED
+    assert OUTAGE_S <= bench.now < OUTAGE_S + 20
+    asked = len(main.requests)
+
+    more = [score for trial in range(2, 102) for score in await bench.run(trial=trial)]
+    assert len(main.requests) == asked
+    assert {(score.state, score.reason) for score in more} == {
+        (ScoreState.ERRORED, Reason.PROVIDER_ERROR)
+    }
+    assert "the provider broke (not asked: it has failed for" in more[-1].rationale
+
+    main.script = [PASS]
+    await bench.sleep(PROBE_S)
+    (back,) = await bench.run(trial=102)
+    (after,) = await bench.run(trial=103)
+    assert (back.value, after.value, len(main.requests)) == ("pass", "pass", asked + 2)
+
+
+async def test_an_outage_shorter_than_is_waited_for_costs_no_score() -> None:
+    outage = [failing(retryable=True)] * 8
+    main = Scripted(*outage, PASS)
+    bench = Bench(main)
+    trials = await asyncio.gather(*(bench.run(trial=trial) for trial in range(1, 4)))
+
+    assert [score.value for (score,) in trials] == ["pass"] * 3
 
 
 async def test_a_wish_to_wait_is_honoured_and_capped() -> None:

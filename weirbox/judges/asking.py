@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -16,13 +17,24 @@ from weirbox.domain.words import Reason
 from weirbox.errors import ProviderError
 
 ATTEMPTS = 3
-"""Attempts at one request that fails in a way that may pass."""
+"""Attempts at one request that fails in a way that may pass, while others come through."""
 
 THROTTLED_ATTEMPTS = 5
 """Attempts at one request that is throttled: the limit halves in between, and needs a few."""
 
+OUTAGE_S = 120.0
+"""How long an account from which nothing comes through is waited for, before its requests
+fail: outages and limits by the minute pass in that time, and a run has to end."""
+
+PROBE_S = 10.0
+"""How often an account that has failed for longer is asked whether it is back; the requests
+in between fail at once, or a run would wait for each of them."""
+
 _FIRST_WAIT_S = 0.5  # doubles with each attempt
+_LONGEST_OWN_WAIT_S = 10.0
 _LONGEST_WAIT_S = 60.0  # whatever the provider asks
+
+log = logging.getLogger(__name__)
 
 
 class Limiter(Protocol):
@@ -34,8 +46,19 @@ class Limiter(Protocol):
     def throttled(self, retry_after: float | None, *, started: float | None = None) -> None:
         """The provider said "too fast"."""
 
+    def failed(self) -> None:
+        """A request failed in a way that may pass."""
+
     def succeeded(self) -> None:
         """A request came through."""
+
+    @property
+    def failing_s(self) -> float:
+        """For how many seconds requests have failed, without one that came through."""
+
+    @property
+    def successes(self) -> int:
+        """How many requests have come through."""
 
 
 def request_digest(request: JudgeRequest) -> str:
@@ -75,12 +98,14 @@ class Account:
         self._sleep = sleep
         self._jitter = jitter
         self._spent: dict[str, str] = {}
+        self._outage = _Outage(limiter)
 
     async def ask(self, request: JudgeRequest, ledger: Ledger) -> JudgeReply:
         """Ask until there is a reply or no hope of one.
 
         A call that was paid for before a crash is answered from its booked reply.
-        Once a model's quota is spent it is not asked again.
+        Once a model's quota is spent it is not asked again. An account that answers nobody
+        is waited for.
 
         Raises:
             BudgetExhausted: When the budget admits no call.
@@ -90,19 +115,26 @@ class Account:
         earlier = ledger.earlier(key)
         if earlier is not None and earlier.ok and (reply := _stored(earlier)) is not None:
             return reply
-        attempt = 0
+        attempt, successes = 0, self._limiter.successes
         while True:
             attempt += 1
             if request.model in self._spent:
                 raise ProviderError(self._spent[request.model], reason=Reason.QUOTA)
+            self._outage.refuse()
             try:
                 return await self._once(request, key, ledger)
             except ProviderError as error:
                 if error.reason is Reason.QUOTA:
                     self._spent[request.model] = str(error)
-                most = THROTTLED_ATTEMPTS if error.throttled else ATTEMPTS
-                if not error.retryable or attempt >= most:
+                if not error.retryable:
                     raise
+                self._outage.failed(error)
+                others = self._limiter.successes > successes
+                most = THROTTLED_ATTEMPTS if error.throttled else ATTEMPTS
+                if self._outage.lasts or (others and attempt >= most):
+                    raise
+                if attempt == most:
+                    self._outage.tell(error)
                 if not error.throttled:
                     await self._sleep(self._wait(attempt, error.retry_after))
 
@@ -155,8 +187,50 @@ class Account:
         )
 
     def _wait(self, attempt: int, retry_after: float | None) -> float:
-        own = _FIRST_WAIT_S * float(2 ** (attempt - 1)) * (1 + self._jitter())
+        own = min(_FIRST_WAIT_S * 2.0 ** (attempt - 1), _LONGEST_OWN_WAIT_S)
+        own *= 1 + self._jitter()
         return max(own, min(retry_after or 0.0, _LONGEST_WAIT_S))
+
+
+class _Outage:
+    """What is known of an account from which nothing comes through."""
+
+    def __init__(self, limiter: Limiter) -> None:
+        self._limiter = limiter
+        self._error: ProviderError | None = None
+        self._next_probe_s = 0.0
+        self._told_of = -1
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it is longer than is waited for."""
+        return self._limiter.failing_s >= OUTAGE_S
+
+    def failed(self, error: ProviderError) -> None:
+        """Remember what the account fails with."""
+        self._limiter.failed()
+        self._error = error
+
+    def refuse(self) -> None:
+        """Let one request in a while find out whether an outage that lasts is over.
+
+        Raises:
+            ProviderError: For the others: the one that the account failed with last.
+        """
+        if not self.lasts or self._error is None:
+            self._next_probe_s = 0.0
+            return
+        failing_s = self._limiter.failing_s
+        if failing_s < self._next_probe_s:
+            why = f"{self._error} (not asked: it has failed for {failing_s:.0f} s)"
+            raise ProviderError(why, reason=self._error.reason)
+        self._next_probe_s = failing_s + PROBE_S
+
+    def tell(self, error: ProviderError) -> None:
+        """Tell a person, once for each outage, why nothing moves."""
+        if self._told_of != self._limiter.successes:
+            self._told_of = self._limiter.successes
+            log.warning("%s; it is asked again for up to %g s", error, OUTAGE_S)
 
 
 def _counted(error: ProviderError) -> Usage | None:
