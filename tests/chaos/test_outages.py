@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +20,7 @@ from sqlalchemy.exc import OperationalError
 
 from tests import postgres
 from tests.chaos.outages import executed, live_through, pause
+from tests.chaos.provider import Provider, Trouble, provider
 from tests.chaos.suite import PRICE, suite
 from tests.chaos.world import (
     assert_nothing_was_lost,
@@ -23,8 +30,14 @@ from tests.chaos.world import (
     undisturbed,
     world,
 )
-from tests.factories import driving, plan
+from tests.factories import drive, driving, go_on, judged, plan, trials
+from weirbox.domain.spec import Suite
 from weirbox.domain.words import RunStatus
+from weirbox.judges import asking
+from weirbox.limiter import AdaptiveLimiter
+from weirbox.pipeline import kit, reopening
+from weirbox.pipeline.kit import account_limiters
+from weirbox.store import queries
 from weirbox.store.engine import Database, open_database
 
 CASES, DRIVERS = 400, 3
@@ -34,6 +47,17 @@ CASES, DRIVERS = 400, 3
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the suite comes to when nothing happens."""
     return outcome(*undisturbed(tmp_path_factory.mktemp("undisturbed") / "place", CASES))
+
+
+def weirbox(database: Database, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command on a database."""
+    return subprocess.run(
+        [sys.executable, "-c", "from weirbox import cli; cli.main()", *arguments],
+        env={**os.environ, "WEIRBOX_DATABASE_URL": database.url, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 # --- the store ------------------------------------------------------------------------
@@ -77,7 +101,7 @@ def test_a_commit_whose_acknowledgement_is_lost_books_no_call_twice(
     calls = money(reference, reference_run)["calls"]
     run_id = plan(database, suite(tmp_path, cases=cases, drivers=1, usd=PRICE * calls))
     commits, lost = 0, 0
-    commit = DefaultDialect.do_commit
+    commit: Any = DefaultDialect.do_commit
 
     def unheard(dialect: Any, connection: Any) -> None:
         nonlocal commits, lost
@@ -97,3 +121,116 @@ def test_a_commit_whose_acknowledgement_is_lost_books_no_call_twice(
     assert spent["spent"] == spent["of_calls"] == spent["budget"]
     assert spent["reserved"] == 0
     assert outcome(database, run_id) == outcome(reference, reference_run)
+
+
+# --- a judge's provider -----------------------------------------------------------------
+
+
+TROUBLES = {
+    "429": ("anthropic", Trouble(429)),
+    "429-retry-after": ("openai", Trouble(429, retry_after="1")),
+    "529": ("anthropic", Trouble(529)),
+    "500": ("openai", Trouble(500)),
+    "hangs": ("anthropic", Trouble(None)),
+}
+
+JUDGED = 80
+
+LIMIT = 8
+
+
+def judged_by(server: Provider) -> Suite:
+    """A suite that asks the server one question for each case."""
+    return judged(
+        JUDGED,
+        providers={
+            "account": {
+                "kind": server.kind,
+                "base_url": server.url,
+                "secret": None,
+                "concurrency": LIMIT,
+                "timeout_s": 1.0,
+                "prices": {"small": {"input": 1.0, "output": 5.0}},
+            }
+        },
+        concurrency={"judge": LIMIT},
+        budget={"usd": 10},
+    )
+
+
+def unmeasured(database: Database, run_id: str) -> list[dict[str, Any]]:
+    """What the scorecard says about scores without a value."""
+    card = database.fetch(partial(queries.scorecard, run_id=run_id))
+    assert card is not None
+    found: list[dict[str, Any]] = card["unmeasured"]
+    return found
+
+
+@contextmanager
+def watched_limits(server: Provider) -> Iterator[list[int]]:
+    """What the account's limit is at each request."""
+    made: list[AdaptiveLimiter] = []
+    limits: list[int] = []
+    count = server.on_request
+
+    def limiters(specs: Any) -> dict[str, AdaptiveLimiter]:
+        given = account_limiters(specs)
+        made.extend(given.values())
+        return given
+
+    def see() -> None:
+        limits.extend(limiter.state.current for limiter in made)
+        count()
+
+    server.on_request = see
+    with patch.object(kit, "account_limiters", limiters):
+        yield limits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "trouble"), TROUBLES.values(), ids=TROUBLES)
+def test_a_provider_that_is_out_of_order_for_a_while_costs_no_score(
+    sqlite: Database, kind: Any, trouble: Trouble
+) -> None:
+    with provider(kind) as server:
+        server.trouble = trouble
+        server.heal_after(6.0)
+        with watched_limits(server) as limits:
+            run = drive(sqlite, judged_by(server))
+
+    assert (run.status, run.progress.scored) == (RunStatus.COMPLETED, JUDGED)
+    assert run.verdicts.passed == JUDGED
+    assert server.answered == JUDGED
+    assert unmeasured(sqlite, run.run_id) == []
+    if trouble.status in (429, 529):
+        assert min(limits) == 1
+        assert limits[-1] > LIMIT // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "trouble"), TROUBLES.values(), ids=TROUBLES)
+def test_a_provider_that_stays_out_of_order_leaves_every_trial_to_a_person(
+    sqlite: Database, kind: Any, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "OUTAGE_S", 3.0)
+    begun = time.monotonic()
+    with provider(kind) as server:
+        server.trouble = trouble
+        run = drive(sqlite, judged_by(server))
+        assert time.monotonic() - begun < 60
+        assert (run.status, run.dispositions.review) == (RunStatus.COMPLETED, JUDGED)
+        assert run.progress.judged == run.progress.exported == JUDGED
+        assert run.finalized_at is not None
+        (told, *_) = unmeasured(sqlite, run.run_id)
+        reason = "timeout" if trouble.status is None else "provider_error"
+        assert (told["name"], told["state"], told["reason"]) == ("quality", "errored", reason)
+        assert "no answer within 1 s" in told["message"] or "come later" in told["message"]
+        shown = weirbox(sqlite, "show", run.run_id).stdout
+        assert "provider 'account' (small)" in shown
+
+        server.trouble = None
+        reopening.retry(sqlite, run.run_id, reopening.Wanted())
+        again = go_on(sqlite, run.run_id)
+    assert (again.status, again.verdicts.passed) == (RunStatus.COMPLETED, JUDGED)
+    assert unmeasured(sqlite, run.run_id) == []
+    assert {row.attempt for row in trials(sqlite, run.run_id)} == {1}

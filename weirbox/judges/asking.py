@@ -222,7 +222,7 @@ class _Outage:
             return
         failing_s = self._limiter.failing_s
         if failing_s < self._next_probe_s:
-            why = f"{self._error} (not asked: it has failed for {failing_s:.0f} s)"
+            why = f"{self._error} (not asked: it has failed for more than {OUTAGE_S:g} s)"
             raise ProviderError(why, reason=self._error.reason)
         self._next_probe_s = failing_s + PROBE_S
 
