@@ -12,13 +12,13 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
 from prefect.context import refresh_global_settings_context
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import PrefectException
@@ -26,6 +26,7 @@ from prefect.runner import Runner
 
 from deployments.automations import HEARTBEAT_S
 from deployments.registering import Outcome, own_deployments, register
+from deployments.specs import DRIVING, own_specs
 from weirbox.runtime import open_runtime
 from weirbox.settings import Settings
 from weirbox.store import registry
@@ -38,18 +39,12 @@ POLL_S = 1.0
 LOOK_S = 5.0
 """How often it looks for deployments that were registered meanwhile."""
 
-AGAIN_S = 5.0
-"""Pause before it starts over after the server was away for minutes."""
-
-DRIVING = max(4, os.cpu_count() or 1)
+DRIVERS = max(4, os.cpu_count() or 1)
 """Evaluations and drivers that run at once, each a process of about 150 MB; the rest waits."""
 
-TENDING = 4
+TENDERS = 4
 """Ticks and finalizations that run at once, beside the drivers: however many of those there
 are, runs are looked after."""
-
-TENDED = ("coordinate.", "finalize_run.")
-"""What the entrypoints of those have in them."""
 
 
 @dataclass(frozen=True)
@@ -77,66 +72,73 @@ async def serve(settings: Settings, *, webserver: bool) -> None:
         for one in await register(client, suites, deployment=settings.deployment):
             if one.outcome is Outcome.REFUSED:
                 log.warning("%s is not registered: %s", one.name, one.detail)
-    while not await _serve(settings.deployment, webserver=webserver):
-        log.warning("the Prefect server was away for minutes: the runner starts over")
-
-
-async def _serve(deployment: str, *, webserver: bool) -> bool:
-    """Run flow runs; True when the process was told to end, False when the server was away
-    for so long that Prefect's runner gave up."""
-    driving = _runner("weirbox", DRIVING)
-    tending = _runner("weirbox-tending", TENDING)
-    runners = (driving, tending)
-    looking = asyncio.create_task(_look(deployment, driving, tending))
+    driving = PatientRunner.make("weirbox", DRIVERS)
+    tending = PatientRunner.make("weirbox-tending", TENDERS)
+    looking = asyncio.create_task(_look(settings.deployment, driving, tending))
     starting = [
         asyncio.create_task(driving.start(webserver=webserver)),
         asyncio.create_task(tending.start(webserver=False)),
     ]
     await asyncio.sleep(0)  # each has now taken SIGTERM for itself: both are to have it
-    told = _stop_all_on_sigterm(runners)
+    _stop_on_sigterm(driving, tending)
     try:
         await asyncio.gather(*starting)
-    except Exception:
-        log.exception("Prefect's runner ended")
-        await asyncio.sleep(AGAIN_S)
     finally:
         looking.cancel()
-        for task in starting:
-            task.cancel()
-        await asyncio.gather(looking, *starting, return_exceptions=True)
-    return bool(told)
 
 
-def _runner(name: str, limit: int) -> Runner:
-    return Runner(name=name, query_seconds=POLL_S, limit=limit, pause_on_shutdown=False)
+class PatientRunner(Runner):
+    """A runner that waits for a server that is away.
+
+    Prefect's own gives up after some minutes, and kills the flow runs that it has started;
+    they need no server to go on.
+    """
+
+    @classmethod
+    def make(cls, name: str, limit: int) -> Self:
+        """A runner that polls often, and pauses nothing when it ends."""
+        return cls(name=name, query_seconds=POLL_S, limit=limit, pause_on_shutdown=False)
+
+    async def __aenter__(self) -> Self:
+        """Take nothing up while the server is away, instead of counting failures."""
+        await super().__aenter__()
+        ask = self._client.get_scheduled_flow_runs_for_deployments
+
+        async def patiently(*arguments: Any, **options: Any) -> list[FlowRun]:
+            try:
+                return await ask(*arguments, **options)
+            except httpx.HTTPError as error:
+                log.warning("the Prefect server does not answer: %s", type(error).__name__)
+                return []
+
+        self._client.get_scheduled_flow_runs_for_deployments = patiently  # type: ignore[method-assign]
+        return self
 
 
-def _stop_all_on_sigterm(runners: Sequence[Runner]) -> list[int]:
-    """Have one signal end all runners; gives where it is noted."""
-    told: list[int] = []
+def _stop_on_sigterm(*runners: Runner) -> None:
+    """Have one signal end all runners."""
 
     def stop(number: int, frame: Any) -> None:
-        told.append(number)
         for runner in runners:
             runner.handle_sigterm()
 
     signal.signal(signal.SIGTERM, stop)
-    return told
 
 
 async def _look(deployment: str, driving: Runner, tending: Runner) -> None:
     """Keep taking on what is registered and has no work pool, which has workers of its own."""
+    driven = {spec.entrypoint for spec in own_specs(deployment) if spec.queue == DRIVING}
     known: set[UUID] = set()
     while True:
         try:
             async with get_client() as client:
                 found = await own_deployments(client, deployment)
-        except (httpx.HTTPError, PrefectException) as error:
-            log.warning("the Prefect server does not answer: %s", type(error).__name__)
+        except (httpx.HTTPError, PrefectException, RuntimeError) as error:
+            log.warning("deployments are not looked for: %s", type(error).__name__)
             found = []
         for one in found:
             if one.id not in known and one.work_pool_name is None:
-                runner = tending if any(it in str(one.entrypoint) for it in TENDED) else driving
+                runner = driving if one.entrypoint in driven else tending
                 await runner.aadd_deployment(cast(RunnerDeployment, Known(one.id, one.name)))
                 known.add(one.id)
         await asyncio.sleep(LOOK_S)
