@@ -1,4 +1,4 @@
-"""Fakes for tests, weirbox's own and its users': everything in memory, nothing to install."""
+"""Fakes of weirbox's own parts: everything in memory, nothing to install."""
 
 from __future__ import annotations
 
