@@ -57,6 +57,10 @@ PAUSE_S = (0.1, 1.0)
 WEIGHTS = {"coordinate": 1, "drive": 12, "finalize": 6}
 """How likely each kind is to be killed, where it lives."""
 
+SPARED_S = {"coordinate": 3.0, "drive": 1.2, "finalize": 0.0}
+"""How old a process has to be. A world whose coordinators all die before their first tick
+has nobody else to kill, and drivers that die before any work is done are asked for ever later."""
+
 PATIENCE_S = 900.0
 """After how long a world that does not end is a finding."""
 
@@ -69,6 +73,7 @@ class World:
     url: str
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
+    begun: dict[str, float] = field(default_factory=dict)
     killed: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -87,17 +92,24 @@ class World:
                 self._write(order.stem, FlowState.RUNNING)
         for name, process in list(self.processes.items()):
             if not process.is_alive():
-                del self.processes[name]
+                del self.processes[name], self.begun[name]
                 self._write(name, FlowState.ENDED)
 
-    def kill_one(self, chance: random.Random) -> None:
-        """Kill one process, whichever it is."""
-        kinds = sorted({self.kinds[name] for name in self.processes})
+    def kill_one(self, chance: random.Random) -> bool:
+        """Kill one process that is old enough, whichever it is; False where there is none."""
+        now = time.monotonic()
+        names = sorted(
+            n for n, begun in self.begun.items() if now - begun > SPARED_S[self.kinds[n]]
+        )
+        kinds = sorted({self.kinds[name] for name in names})
+        if not kinds:
+            return False
         (kind,) = chance.choices(kinds, [WEIGHTS[kind] for kind in kinds])
-        name = chance.choice(sorted(n for n in self.processes if self.kinds[n] == kind))
+        name = chance.choice([n for n in names if self.kinds[n] == kind])
         self.processes[name].kill()
         self.processes[name].join()
         self.killed[self.kinds[name]] += 1
+        return True
 
     def close(self) -> None:
         """End everything."""
@@ -117,6 +129,7 @@ class World:
         )
         process.start()
         self.processes[name], self.kinds[name] = process, words[0]
+        self.begun[name] = time.monotonic()
 
 
 @contextmanager
@@ -158,8 +171,7 @@ def survive(
     while True:
         place.step()
         enough = sum(place.killed.values()) >= kills
-        if place.processes and not enough and time.monotonic() >= next_kill:
-            place.kill_one(chance)
+        if not enough and time.monotonic() >= next_kill and place.kill_one(chance):
             next_kill = time.monotonic() + chance.uniform(*PAUSE_S)
         with database.read() as connection:
             found = queries.summary(connection, run_id)
