@@ -15,6 +15,7 @@
     │   │   ├── ProvisionError
     │   │   └── ComputeLost
     │   ├── HarnessError
+    │   ├── TraceError          .transient, .retry_after
     │   └── SinkError
     ├── ProviderError           a judge's provider failed; carries a Reason
     ├── BudgetExhausted         the run's budget admits no further call
@@ -103,6 +104,30 @@ class HarnessError(TrialError):
         self, message: str, *, kind: ErrorKind = ErrorKind.HARNESS_ERROR, detail: str = ""
     ) -> None:
         super().__init__(message, kind=kind, detail=detail)
+
+
+class TraceError(TrialError):
+    """A trace could not be pulled.
+
+    Attributes:
+        transient: Whether the same request may succeed later.
+        retry_after: Seconds the platform asks to wait.
+        status: The platform's HTTP status, where it answered.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ErrorKind = ErrorKind.COLLECT,
+        transient: bool = False,
+        retry_after: float | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(message, kind=kind)
+        self.transient = transient
+        self.retry_after = retry_after
+        self.status = status
 
 
 class SinkError(TrialError):

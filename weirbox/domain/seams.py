@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from weirbox.domain.base import Frozen
 from weirbox.domain.case import Case
 from weirbox.domain.judging import Rubric
+from weirbox.domain.pulling import Probe, Pulled, TraceSource
 from weirbox.domain.score import JudgeCall, Proposal, Score
 from weirbox.domain.spec import ComputeSpec
 from weirbox.domain.trace import Observation, Usage
@@ -350,13 +351,16 @@ __all__ = [
     "JudgeReply",
     "JudgeRequest",
     "Ledger",
+    "Probe",
     "Provider",
+    "Pulled",
     "ReadFile",
     "ReadSecret",
     "Rule",
     "RuleResult",
     "RunHeader",
     "Sink",
+    "TraceSource",
     "TrialContext",
     "TrialExport",
     "Workshop",

@@ -19,6 +19,7 @@ from weirbox.domain.judging import JudgeSpec, ProviderSpec
 from weirbox.domain.ruling import RuleSpec
 from weirbox.domain.schedule import Schedule
 from weirbox.domain.template import CASE_SLOTS, refuse_unknown_slots
+from weirbox.domain.tracing import TraceSpec
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -299,6 +300,7 @@ class Suite(Frozen):
     """The versioned specification of an evaluation.
 
     Attributes:
+        trace: Where the traces of the system under test are pulled from.
         schedule: When it is run by itself, once it is registered.
         auto_run: Whether new and changed cases of its dataset are run by themselves, once
             it is registered.
@@ -309,6 +311,7 @@ class Suite(Frozen):
     dataset: DatasetSpec
     harness: HarnessSpec
     compute: ComputeSpec = ComputeSpec()
+    trace: TraceSpec | None = None
     graders: tuple[GraderSpec, ...] = ()
     rules: tuple[RuleSpec, ...] = ()
     providers: dict[Name, ProviderSpec] = Field(default_factory=dict)

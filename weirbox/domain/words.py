@@ -159,6 +159,15 @@ class ExportStatus(StrEnum):
     FAILED = "failed"
 
 
+class ProbeState(StrEnum):
+    """What became of asking a platform whether it can be used."""
+
+    OK = "ok"  # it answers, and takes the credentials
+    AUTH = "auth"  # it refuses the credentials, or one of them is missing
+    UNREACHABLE = "unreachable"  # nothing answers there in time
+    ERROR = "error"  # it answers something else than such a platform would
+
+
 class AlertKind(StrEnum):
     """What a person should know of a run; `weirbox.pipeline.alerting` has the thresholds."""
 
@@ -179,6 +188,28 @@ class EventKind(StrEnum):
     TOOL_RESULT = "tool_result"
     ERROR = "error"
     LOG = "log"
+
+
+class Correlate(StrEnum):
+    """How a trial's trace is found at the platform it was sent to."""
+
+    ID = "id"  # the harness is given a trace id
+    TAG = "tag"  # an attribute carries the correlation id
+
+
+class Collect(StrEnum):
+    """When a trial's trace is pulled."""
+
+    JOB = "job"  # in the execute stage, once compute is released
+    CONTROL_PLANE = "control-plane"  # in the judge stage, by a reference
+
+
+class PullState(StrEnum):
+    """How much of a trace a platform has."""
+
+    ABSENT = "absent"  # nothing yet
+    PARTIAL = "partial"  # spans without their root or parents
+    COMPLETE = "complete"
 
 
 class FailedStage(StrEnum):
