@@ -5,26 +5,65 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from weirbox.domain.base import Frozen, Seconds
-from weirbox.domain.platforms import PlatformUrl
 from weirbox.domain.words import Collect, Correlate
 
 ATTRIBUTE = "weirbox.run_id"
 """The attribute that carries a trial's correlation id, unless a suite names another."""
 
-SECRET = re.compile(r"secret:([A-Za-z0-9_][A-Za-z0-9_.\-]*)")
+SECRET_IN_HEADER = re.compile(r"secret:([A-Za-z0-9_][A-Za-z0-9_.\-]*)")
 """What stands for a secret in the value of a header."""
 
-_SECRET_HEADERS = re.compile(r"authorization|cookie|token|secret|api-?key", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"authorization|cookie|token|secret|api-?key", re.IGNORECASE)
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
-Text = Annotated[str, Field(min_length=1, max_length=500)]
+
+def _base_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        parts.port  # noqa: B018 - raises for a port that is none
+    except ValueError as error:
+        raise ValueError(f"{value!r} is no address: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{value!r} is no address: write http://HOST[:PORT][/PATH]")
+    if "@" in parts.netloc:
+        raise ValueError("an address with a user or password is kept with the run: name a secret")
+    if parts.query or parts.fragment or not value.isascii() or not value.isprintable():
+        raise ValueError(
+            "an address has no query, no fragment and plain characters only: "
+            "write http://HOST[:PORT][/PATH]"
+        )
+    return value.rstrip("/")
+
+
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+"""The address of a platform, without user, query, fragment and final slash."""
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a header")
+        if _CREDENTIALS.search(name) and not SECRET_IN_HEADER.search(value):
+            raise ValueError(
+                f"the header {name!r} would keep its secret with every run: "
+                "write 'secret:NAME', with the name of a secret"
+            )
+    return headers
+
+
+Headers = Annotated[dict[str, str], AfterValidator(_headers)]
+"""Headers of each request; a value may name a secret as ``secret:NAME``."""
 
 SecretName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$")]
 """The name of a secret, never its value."""
+
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+"""What a platform calls a thing: an experiment, a project, a service."""
 
 
 class PlatformSource(Frozen):
@@ -35,26 +74,13 @@ class PlatformSource(Frozen):
         timeout_s: The most that one request may take.
     """
 
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
     timeout_s: Seconds = Field(default=30.0, gt=0)
 
     @property
     def scope(self) -> str | None:
         """The experiment or project that traces stand in, where the platform has such."""
         return None
-
-    @field_validator("headers")
-    @classmethod
-    def _holds_no_secret(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if not _HEADER.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of a header")
-            if _SECRET_HEADERS.search(name) and not SECRET.search(value):
-                raise ValueError(
-                    f"the header {name!r} would keep its secret with every run: "
-                    "write 'secret:NAME', with the name of a secret"
-                )
-        return headers
 
 
 class OtelSource(PlatformSource):
@@ -63,13 +89,12 @@ class OtelSource(PlatformSource):
     Attributes:
         url: Where traces are queried, such as ``http://127.0.0.1:16686``.
         service: The ``service.name`` that is searched; ``correlate: tag`` needs it.
-        secret: The name of the secret that holds the whole ``Authorization`` header.
+        headers: ``authorization`` and the tenant's header, where it asks for them.
     """
 
     kind: Literal["otel"]
-    url: PlatformUrl
+    url: BaseUrl
     service: Text | None = None
-    secret: SecretName | None = None
 
 
 class MlflowSource(PlatformSource):
@@ -77,14 +102,13 @@ class MlflowSource(PlatformSource):
 
     Attributes:
         experiment: The name of the experiment that traces stand in.
-        secret: The name of the secret that holds the whole ``Authorization`` header, such as
-            ``Basic ...`` or ``Bearer ...``.
+        headers: ``authorization`` (Basic for MLflow's own accounts, Bearer for proxies) and
+            ``x-mlflow-workspace``, where it asks for them.
     """
 
     kind: Literal["mlflow"]
-    url: PlatformUrl
+    url: BaseUrl
     experiment: Text
-    secret: SecretName | None = None
 
     @property
     def scope(self) -> str | None:
@@ -101,7 +125,7 @@ class PhoenixSource(PlatformSource):
     """
 
     kind: Literal["phoenix"]
-    url: PlatformUrl
+    url: BaseUrl
     project: Text
     secret: SecretName | None = None
 
@@ -119,7 +143,7 @@ class LangfuseSource(PlatformSource):
     """
 
     kind: Literal["langfuse"]
-    url: PlatformUrl = "https://cloud.langfuse.com"
+    url: BaseUrl = "https://cloud.langfuse.com"
     public_key: SecretName = "LANGFUSE_PUBLIC_KEY"
     secret_key: SecretName = "LANGFUSE_SECRET_KEY"
 
@@ -135,7 +159,7 @@ class LangsmithSource(PlatformSource):
     """
 
     kind: Literal["langsmith"]
-    url: PlatformUrl = "https://api.smith.langchain.com"
+    url: BaseUrl = "https://api.smith.langchain.com"
     project: Text
     secret: SecretName = "LANGSMITH_API_KEY"
     tenant: Text | None = None
