@@ -67,6 +67,8 @@ from weirbox.store.base import ATTEMPT, EXPORT, PROPOSAL, SCORE, SCORE_HISTORY, 
 from weirbox.store.engine import Database
 from weirbox.store.reopening import Judged, Mark
 from weirbox.store.rows import MISSING, redo_checks
+from weirbox.store.spending import ReserveRequest
+from weirbox.store.writer import Writer
 from weirbox.store.writes import change_status
 from weirbox.testing import MemorySink, ReplayJudge, ScriptedHarness
 
@@ -607,6 +609,24 @@ def test_a_result_from_before_the_opening_changes_nothing_under_the_same_claim(
     assert column(database, run_id, "state") == ["pending"]
     assert table(database, run_id, SCORE) == []
     assert write(database, decided(again)) == [True]
+
+
+def test_nothing_is_paid_for_a_trial_that_was_opened_again_meanwhile(database: Database) -> None:
+    run_id = plan(database, judged(2, "first", "second", budget={"usd": 1.0}))
+    with database.write() as connection:
+        change_status(connection, run_id, to=RunStatus.RUNNING)
+    tickets = claimed(database, run_id)
+    write(database, *(executed(ticket) for ticket in tickets))
+    score = Score(name="first", state="scored", value="pass", source="judge", authority="judge")
+    write(database, *(decided(ticket, scores=(score,)) for ticket in tickets[:1]))
+    writer = Writer(database)
+    requests = [ReserveRequest(ticket, 1) for ticket in tickets]
+
+    reopening.rejudge(database, run_id, "first")
+    granted = [writer.submit(request).result() is not None for request in requests]
+    writer.close()
+
+    assert granted == [False, True]
 
 
 def test_an_opening_that_is_cut_off_leaves_everything_as_it_was(database: Database) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from weirbox.domain.score import JudgeCall
 from weirbox.store import claims
-from weirbox.store.base import CALL, RESERVATION, RUN, add_unless, lock_rows
+from weirbox.store.base import CALL, RESERVATION, RUN, TRIAL, add_unless, lock_rows
 from weirbox.store.rows import Ticket, call_columns
 from weirbox.store.types import to_nano, utc_now
 
@@ -70,11 +70,13 @@ def reserve(connection: Connection, requests: Sequence[ReserveRequest]) -> list[
     Returns:
         For each request the reservation's number, or None when the budget does
         not admit it: spent and reserved together never exceed the limit. Nothing is
-        admitted under a claim that was taken back: nobody would void it any more.
+        admitted under a claim that was taken back: nobody would void it any more; nor for
+        a trial that was opened again meanwhile: its result would change nothing.
     """
     granted: list[int | None] = []
     rooms: dict[str, _Room] = {}
     held = claims.held(connection, {request.ticket.token for request in requests})
+    standing = _standing(connection, [r.ticket for r in requests if r.ticket.token in held])
     for request in requests:
         run_id = request.ticket.run_id
         room = rooms.get(run_id) or _room(connection, run_id)
@@ -82,7 +84,7 @@ def reserve(connection: Connection, requests: Sequence[ReserveRequest]) -> list[
         if (there := room.granted.get(request.key)) is not None:
             granted.append(there)
             continue
-        if request.ticket.token not in held or not room.admits(request.nusd):
+        if _entry(request.ticket) not in standing or not room.admits(request.nusd):
             granted.append(None)
             continue
         room.take(request.nusd or 0)
@@ -98,6 +100,28 @@ def reserve(connection: Connection, requests: Sequence[ReserveRequest]) -> list[
         ).scalar_one()
         granted.append(row)
     return granted
+
+
+class _Entry(NamedTuple):
+    """A trial in one of its rounds."""
+
+    run_id: str
+    seq: int
+    round: int
+
+
+def _entry(ticket: Ticket) -> _Entry:
+    return _Entry(ticket.run_id, ticket.seq, ticket.round)
+
+
+def _standing(connection: Connection, tickets: Sequence[Ticket]) -> set[_Entry]:
+    """Which trials are still held as the tickets have them."""
+    statement = select(TRIAL.c.run_id, TRIAL.c.seq, TRIAL.c.round).where(
+        TRIAL.c.run_id.in_({ticket.run_id for ticket in tickets}),
+        TRIAL.c.seq.in_({ticket.seq for ticket in tickets}),
+        TRIAL.c.claim.in_({ticket.token for ticket in tickets}),
+    )
+    return {_Entry(*row) for row in connection.execute(statement)}
 
 
 class _Room:
