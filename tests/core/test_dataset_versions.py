@@ -578,6 +578,21 @@ def weirbox(
     return run
 
 
+@pytest.mark.parametrize("version", [0, 2, 10**20])
+def test_a_version_that_is_not_there_is_named_with_those_that_are(
+    version: int, weirbox: Weirbox, tmp_path: Path
+) -> None:
+    (tmp_path / "one.jsonl").write_text('{"id": "a", "input": "b"}\n')
+    weirbox("dataset", "add", "one.jsonl", "--name", "qa")
+
+    status, _, err = weirbox("dataset", "diff", "qa", "1", str(version))
+
+    assert (status, err) == (
+        2,
+        f"error: dataset 'qa' has no version {version}: its versions are 1 to 1\n",
+    )
+
+
 def test_a_dataset_is_added_listed_and_compared(weirbox: Weirbox, tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("key;question\n1;a\n2;b\n", encoding="utf-16")
     (tmp_path / "two.jsonl").write_text('{"id": 2, "input": "b"}\n{"id": 3, "input": "c"}\n')

@@ -217,15 +217,15 @@ def find_version(connection: Connection, name: str, version: int | None = None) 
         )
     if version is None or version == last.version:
         return last
+    if not 1 <= version <= last.version:
+        raise DatasetError(
+            f"dataset {name!r} has no version {version}: its versions are 1 to {last.version}"
+        )
     row = connection.execute(
         select(DATASET_VERSION).where(
             DATASET_VERSION.c.name == name, DATASET_VERSION.c.version == version
         )
-    ).one_or_none()
-    if row is None:
-        raise DatasetError(
-            f"dataset {name!r} has no version {version}: its versions are 1 to {last.version}"
-        )
+    ).one()
     return StoredVersion(**row._mapping)
 
 
