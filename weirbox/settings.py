@@ -7,6 +7,9 @@ from pathlib import Path
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+DAY_S = 86_400
+"""More than a lease or a grace time can sensibly be, and far less than a date can hold."""
+
 
 class Settings(BaseSettings):
     """What a process needs to know about its surroundings.
@@ -31,8 +34,8 @@ class Settings(BaseSettings):
     database_url: str | None = None
     secrets_dir: Path | None = None
     prompts_dir: Path | None = None
-    lease_s: float = Field(default=30.0, gt=0)
-    grace_s: float = Field(default=20.0, ge=0)
+    lease_s: float = Field(default=30.0, gt=0, le=DAY_S)
+    grace_s: float = Field(default=20.0, ge=0, le=DAY_S)
     deployment: str = "local"
     stall_s: float = Field(default=120.0, gt=0)
     repair_s: float = Field(default=60.0, ge=0)

@@ -39,6 +39,9 @@ T = TypeVar("T")
 HEAD = "0002"
 """The newest migration: the version of the schema that this code reads and writes."""
 
+DRIVERS = ("sqlite", "sqlite+pysqlite", "postgresql+psycopg")
+"""What a database is reached by."""
+
 BUSY_MS = 30_000
 """How long SQLite waits for another process's write."""
 
@@ -254,6 +257,10 @@ def _make_engine(url: str) -> Engine:
     parsed = make_url(url)
     if parsed.get_backend_name() == "postgresql" and "+" not in parsed.drivername:
         parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in DRIVERS:
+        raise ArgumentError(
+            f"{parsed.drivername}:// is none of sqlite://, postgresql:// and postgresql+psycopg://"
+        )
     if parsed.get_backend_name() != "sqlite":
         given = {"connect_timeout": str(CONNECT_S), "tcp_user_timeout": str(SILENT_MS)}
         return create_engine(parsed.set(query={**given, **parsed.query}), pool_pre_ping=True)

@@ -89,6 +89,8 @@ def find_run_id(connection: Connection, text: str, *, suite: str | None = None) 
         if newest is None:
             raise NotPossible(f"there is no run{whose} yet; start one with: weirbox run SUITE.yaml")
         return str(newest)
+    if not text:
+        raise NotPossible("the run's id is empty; see: weirbox list")
     text = storable(text)
     statement = (
         select(RUN.c.id).where(RUN.c.id.startswith(text, autoescape=True), *of_suite).limit(6)
