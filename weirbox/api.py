@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
+from weirbox.domain.platforms import NAME
 from weirbox.domain.run import Origin, Progress, RunSummary
-from weirbox.domain.spec import NAME, Suite
+from weirbox.domain.spec import Suite
 from weirbox.domain.words import RunKind, RunStatus
 from weirbox.errors import NotPossible, ServiceError, SuiteError
 from weirbox.pipeline.driver import Driver

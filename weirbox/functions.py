@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from weirbox.domain.exporting import JsonlSink, ParquetSink
 from weirbox.domain.files import Files, FileSource
 from weirbox.domain.judging import ReplayProvider
 from weirbox.domain.seams import Workshop
-from weirbox.domain.spec import JsonlSink, ParquetSink, RecordedHarness, Suite
+from weirbox.domain.spec import RecordedHarness, Suite
 from weirbox.errors import USER_FAULTS, SuiteError
 
 

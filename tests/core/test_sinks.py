@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 import pytest
 
+from weirbox.domain.exporting import JsonlSink, ParquetSink, SinkSpec
 from weirbox.domain.score import Proposal, Score
 from weirbox.domain.seams import RunHeader, Sink, TrialExport
-from weirbox.domain.spec import JsonlSink, ParquetSink, SinkSpec
 from weirbox.domain.trace import Observation, Snapshot, TraceEvent, Usage
 from weirbox.domain.words import (
     Disposition,

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from weirbox.domain.base import Frozen
 from weirbox.domain.case import Case
 from weirbox.domain.judging import Rubric
+from weirbox.domain.platforms import SourceTrace
 from weirbox.domain.pulling import Probe, Pulled, TraceSource
 from weirbox.domain.score import JudgeCall, Proposal, Score
 from weirbox.domain.spec import ComputeSpec
@@ -288,6 +289,8 @@ class TrialExport(Frozen):
     Attributes:
         round: 1, and more where the trial was opened again: what a later round sends takes
             the place of what an earlier one sent.
+        source_trace: Where the trial's trace was pulled from; a sink at the same place
+            attaches the scores to it instead of sending a copy.
     """
 
     run_id: str
@@ -311,6 +314,7 @@ class TrialExport(Frozen):
     executed_at: str | None
     judged_at: str | None
     round: int = 1
+    source_trace: SourceTrace | None = None
 
 
 class ExportOutcome(NamedTuple):
@@ -333,6 +337,9 @@ class Sink(Protocol):
 
     async def send(self, trial: TrialExport) -> ExportOutcome:
         """Send one trial; sending it again changes no count. Never raises."""
+
+    async def probe(self) -> Probe:
+        """Ask whether trials could be sent, without sending any. Never raises."""
 
     async def complete(self) -> None:
         """Called by finalize when all trials were sent; safe to run again."""

@@ -6,33 +6,21 @@ harnesses, sinks) are unions that are told apart by their ``kind``.
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
 from weirbox.domain.base import Count, Dollars, Frozen, Seconds
+from weirbox.domain.exporting import SinkSpec
 from weirbox.domain.files import CaseFiles
 from weirbox.domain.grading import GraderSpec
 from weirbox.domain.judging import JudgeSpec, ProviderSpec
+from weirbox.domain.platforms import Name
 from weirbox.domain.ruling import RuleSpec
 from weirbox.domain.schedule import Schedule
 from weirbox.domain.template import CASE_SLOTS, refuse_unknown_slots
 from weirbox.domain.tracing import TraceSpec
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-def _name(value: str) -> str:
-    if not NAME.fullmatch(value):
-        raise ValueError(
-            "a name is 1 to 100 letters, digits, '.', '_' or '-', starting with a letter or digit"
-        )
-    return value
-
-
-Name = Annotated[str, AfterValidator(_name)]
 
 
 class DatasetFormat(StrEnum):
@@ -258,25 +246,6 @@ class BudgetSpec(Frozen):
     usd: Dollars | None = Field(default=None, ge=0)
     calls: Count | None = Field(default=None, ge=0)
     allow_unpriced: bool = False
-
-
-class JsonlSink(Frozen):
-    """A folder with one JSON line per judged trial."""
-
-    kind: Literal["jsonl"]
-    name: Name = "jsonl"
-    path: str
-
-
-class ParquetSink(Frozen):
-    """A folder of Parquet files with one row per judged trial."""
-
-    kind: Literal["parquet"]
-    name: Name = "parquet"
-    path: str
-
-
-SinkSpec = Annotated[JsonlSink | ParquetSink, Field(discriminator="kind")]
 
 
 class Concurrency(Frozen):

@@ -23,7 +23,8 @@ from weirbox.datasets.identity import Tally
 from weirbox.domain.base import canonical_json, digest, model_json, storable
 from weirbox.domain.case import Case
 from weirbox.domain.grading import Given, ScriptScore
-from weirbox.domain.spec import NAME, DatasetFormat, DatasetSpec, RecordedHarness, Suite
+from weirbox.domain.platforms import NAME
+from weirbox.domain.spec import DatasetFormat, DatasetSpec, RecordedHarness, Suite
 from weirbox.domain.trace import TraceEvent
 from weirbox.domain.words import EventKind
 from weirbox.errors import UserError

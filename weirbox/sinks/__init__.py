@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from weirbox.domain.exporting import JsonlSink, ParquetSink, SinkSpec
 from weirbox.domain.seams import Sink
-from weirbox.domain.spec import JsonlSink, ParquetSink, SinkSpec
 from weirbox.sinks.folder import JsonlFolder
 from weirbox.sinks.parquet import ParquetFolder
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from weirbox.domain.seams import ExportOutcome, RunHeader, TrialExport
-from weirbox.domain.spec import NAME
-from weirbox.domain.words import ExportStatus
+from weirbox.domain.platforms import NAME
+from weirbox.domain.seams import ExportOutcome, Probe, RunHeader, TrialExport
+from weirbox.domain.words import ExportStatus, ProbeState
 from weirbox.errors import SinkError
 from weirbox.sinks.lines import encoded, key_of, trial_line
 from weirbox.sinks.parts import Parts, replace_file
@@ -108,6 +109,19 @@ class FolderSink(ABC):
             message = f"{where}: {type(error).__name__}: {error}"
             return ExportOutcome(ExportStatus.FAILED, message=message)
         return ExportOutcome(ExportStatus.SUCCEEDED, url=part.as_uri())
+
+    async def probe(self) -> Probe:
+        """Whether a file can be written in the sink's folder. Never raises."""
+        try:
+            await asyncio.to_thread(self._try_out)
+        except OSError as error:
+            return Probe(ProbeState.ERROR, f"{self._path} cannot be written: {error.strerror}")
+        return Probe(ProbeState.OK, str(self._path))
+
+    def _try_out(self) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=self._path):
+            pass
 
     async def complete(self) -> None:
         """Finish the run's folder; safe to run again, since it is made from the parts anew.

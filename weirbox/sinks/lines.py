@@ -38,11 +38,13 @@ def trial_line(trial: TrialExport) -> bytes:
     the texts of `NOT_FINITE`; lone surrogates are escaped, since strict readers
     refuse them.
     """
-    nested = {"observation", "scores", "proposals"}
+    nested = {"observation", "scores", "proposals", "source_trace"}
     key = {"entry_digest": trial.entry_digest, "round": trial.round}
     record = key | trial.model_dump(exclude=nested)
     record["scores"] = [_score(score) for score in trial.scores]
     record["proposals"] = [_present(proposal) for proposal in trial.proposals]
+    if trial.source_trace is not None:
+        record["source_trace"] = _present(trial.source_trace)
     record["observation"] = trial.observation.model_dump(exclude={"output"}, exclude_defaults=True)
     return encoded(record) + b"\n"
 

@@ -19,13 +19,14 @@ from weirbox.domain.seams import (
     Handle,
     JudgeReply,
     JudgeRequest,
+    Probe,
     RunHeader,
     TrialContext,
     TrialExport,
 )
 from weirbox.domain.spec import ComputeSpec
 from weirbox.domain.trace import Observation, Usage
-from weirbox.domain.words import ExportStatus
+from weirbox.domain.words import ExportStatus, ProbeState
 from weirbox.pipeline.coordinating import DriverOrder, FlowState
 from weirbox.store.alerts import AlertRow
 
@@ -197,6 +198,10 @@ class MemorySink:
         """Keep one trial."""
         self.sent[trial.entry_digest] = trial
         return ExportOutcome(ExportStatus.SUCCEEDED, url=f"memory:{trial.entry_digest}")
+
+    async def probe(self) -> Probe:
+        """It is always there."""
+        return Probe(ProbeState.OK)
 
     async def complete(self) -> None:
         """Count how often."""
