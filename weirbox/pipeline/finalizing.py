@@ -17,9 +17,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from weirbox import sinks
+from weirbox.domain.exporting import SinkSpec
 from weirbox.domain.run import Alert, RunSummary
 from weirbox.domain.seams import RunHeader
-from weirbox.domain.spec import SinkSpec
 from weirbox.domain.words import RunStatus
 from weirbox.errors import NotPossible
 from weirbox.pipeline.alerting import alerts_of
