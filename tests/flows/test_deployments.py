@@ -24,7 +24,7 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.events import emit_event
 from prefect.states import Running
 
-from deployments import automations
+from deployments import automations, serve
 from deployments.automations import ensure_automation
 from deployments.registering import Outcome, Registered, register
 from deployments.specs import own_specs, own_tag, suite_spec
@@ -405,3 +405,33 @@ def test_the_file_is_one_that_yaml_reads_and_names_a_queue_for_each() -> None:
     assert [one["work_pool"]["work_queue_name"] for one in content["deployments"]] == [
         *("default", "default", "tending", "tending")
     ]
+
+
+# --- the runner of `weirbox up` ---------------------------------------------------
+
+
+@pytest.mark.parametrize("failure", [httpx.ConnectError("refused"), httpx.ReadTimeout("silent")])
+async def test_the_runner_waits_for_a_server_that_is_away(
+    failure: httpx.HTTPError, prefect_api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, enough = [], asyncio.Event()
+
+    async def away(*arguments: Any, **options: Any) -> Any:
+        asked.append(options)
+        if len(asked) == 10:
+            enough.set()
+        raise failure
+
+    monkeypatch.setattr(PrefectClient, "get_scheduled_flow_runs_for_deployments", away)
+    monkeypatch.setattr(serve, "POLL_S", 0.01)
+    runner = serve.PatientRunner.make("patient", limit=1)
+
+    running = asyncio.create_task(runner.start())
+    often = asyncio.create_task(enough.wait())
+    await asyncio.wait([running, often], return_when=asyncio.FIRST_COMPLETED)
+    ended = running.done()
+    await runner.astop()
+    await running
+
+    assert often.done()
+    assert not ended
