@@ -15,30 +15,36 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import OperationalError
 
-from tests import postgres
+import weirbox
+from tests import factories, postgres
 from tests.chaos.outages import executed, live_through, pause
-from tests.chaos.provider import Provider, Trouble, provider
+from tests.chaos.provider import HANG_S, Provider, Trouble, provider
 from tests.chaos.suite import PRICE, suite
 from tests.chaos.world import (
     assert_nothing_was_lost,
+    exported,
     money,
     outcome,
     planned_long_ago,
     undisturbed,
     world,
 )
-from tests.factories import drive, driving, go_on, judged, plan, trials
+from tests.factories import Fakes, drive, driving, go_on, judged, plan, timeline, trials
+from weirbox.domain.seams import ExportOutcome, RunHeader, TrialExport
 from weirbox.domain.spec import Suite
-from weirbox.domain.words import RunStatus
+from weirbox.domain.words import RunStatus, TrialStage
 from weirbox.judges import asking
 from weirbox.limiter import AdaptiveLimiter
-from weirbox.pipeline import kit, reopening
+from weirbox.pipeline import exporting, finalizing, kit, reopening, running
 from weirbox.pipeline.kit import account_limiters
-from weirbox.store import queries
+from weirbox.settings import Settings
+from weirbox.store import base, queries
 from weirbox.store.engine import Database, open_database
+from weirbox.testing import MemorySink
 
 CASES, DRIVERS = 400, 3
 
@@ -49,7 +55,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return outcome(*undisturbed(tmp_path_factory.mktemp("undisturbed") / "place", CASES))
 
 
-def weirbox(database: Database, *arguments: str) -> subprocess.CompletedProcess[str]:
+def command(database: Database, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command on a database."""
     return subprocess.run(
         [sys.executable, "-c", "from weirbox import cli; cli.main()", *arguments],
@@ -225,7 +231,7 @@ def test_a_provider_that_stays_out_of_order_leaves_every_trial_to_a_person(
         reason = "timeout" if trouble.status is None else "provider_error"
         assert (told["name"], told["state"], told["reason"]) == ("quality", "errored", reason)
         assert "no answer within 1 s" in told["message"] or "come later" in told["message"]
-        shown = weirbox(sqlite, "show", run.run_id).stdout
+        shown = command(sqlite, "show", run.run_id).stdout
         assert "provider 'account' (small)" in shown
 
         server.trouble = None
@@ -234,3 +240,96 @@ def test_a_provider_that_stays_out_of_order_leaves_every_trial_to_a_person(
     assert (again.status, again.verdicts.passed) == (RunStatus.COMPLETED, JUDGED)
     assert unmeasured(sqlite, run.run_id) == []
     assert {row.attempt for row in trials(sqlite, run.run_id)} == {1}
+
+
+# --- a sink -------------------------------------------------------------------------------
+
+
+def messages(database: Database, run_id: str) -> list[str]:
+    """What the rows say about exports."""
+    with database.read() as connection:
+        rows = select(base.EXPORT.c.message).where(base.EXPORT.c.run_id == run_id)
+        return list(connection.execute(rows).scalars())
+
+
+class Down(MemorySink):
+    """A sink that raises, or hangs, until it is mended."""
+
+    def __init__(self, *, hangs: bool) -> None:
+        super().__init__(name="jsonl")
+        self.hangs, self.mended = hangs, False
+
+    async def _fail(self) -> None:
+        if not self.mended:
+            await asyncio.sleep(HANG_S if self.hangs else 0)
+            raise ConnectionError("nobody is there")
+
+    async def set_up(self, run: RunHeader) -> None:
+        await self._fail()
+
+    async def send(self, trial: TrialExport) -> ExportOutcome:
+        await self._fail()
+        return await super().send(trial)
+
+    async def complete(self) -> None:
+        await self._fail()
+        await super().complete()
+
+    async def aclose(self) -> None:
+        await self._fail()
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["raises", "hangs"])
+def test_a_sink_that_is_down_for_the_whole_run_is_sent_all_once_it_is_back(
+    database: Database, tmp_path: Path, hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in (
+        (exporting, "SEND_S"),
+        (running, "SET_UP_S"),
+        (kit, "CLOSE_S"),
+        (finalizing, "COMPLETE_S"),
+    ):
+        monkeypatch.setattr(module, name, 1.0)
+    monkeypatch.setattr(exporting, "HUNG_S", 0.05)
+    sink = Down(hangs=hangs)
+    planned = factories.suite(20, sinks=[{"kind": "jsonl", "path": str(tmp_path / "out")}])
+
+    run = drive(database, planned, fakes=Fakes(sink=sink))
+
+    assert (run.status, run.verdicts.passed) == (RunStatus.COMPLETED, 20)
+    assert run.finalized_at is not None
+    assert run.exports == {"jsonl": {"failed": 20}}
+    said = "has not answered within" if hangs else "ConnectionError: nobody is there"
+    assert {said in message for message in messages(database, run.run_id)} == {True}
+    warned = [text for kind, text in timeline(database, run.run_id) if kind == "warning"]
+    assert [text.partition(":")[0] for text in warned] == [
+        "sink 'jsonl' cannot be set up",
+        "sink 'jsonl' is not complete",
+    ]
+
+    sink.mended = True
+    opened = reopening.export_retry(database, run.run_id)
+    assert opened.opened == {TrialStage.EXPORT: 20}
+    again = go_on(database, run.run_id, fakes=Fakes(sink=sink))
+    assert (again.status, again.exports) == (RunStatus.COMPLETED, {"jsonl": {"succeeded": 20}})
+    assert again.finalized_at is not None
+    assert len(sink.sent) == 20
+    assert sink.completed >= 1
+
+
+def test_a_folder_that_cannot_be_written_is_filled_once_it_can(tmp_path: Path) -> None:
+    home, out = tmp_path / "home", tmp_path / "out"
+    out.write_text("a file where the folder should be")
+    settings = Settings(home=home, database_url=None)
+    planned = suite(tmp_path, cases=20, drivers=1, usd=10)
+
+    run = weirbox.run(planned, engine="direct", settings=settings)
+
+    assert run.summary().status is RunStatus.COMPLETED
+    assert run.summary().exports == {"jsonl": {"failed": 20}}
+    out.unlink()
+    weirbox.export_retry(run.id, engine="direct", settings=settings)
+    assert run.summary().exports == {"jsonl": {"succeeded": 20}}
+    assert set(exported(tmp_path, run.id).values()) == {1}
+    assert len(exported(tmp_path, run.id)) == 20
+    assert (out / run.id / "complete.json").exists()

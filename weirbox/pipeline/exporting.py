@@ -15,15 +15,36 @@ from weirbox.pipeline.kit import Kit
 from weirbox.store.rows import ExportRecord, Ticket
 
 
-async def export(item: TrialExport, sinks: Sequence[Sink]) -> tuple[ExportRecord, ...]:
-    """Send one judged trial to sinks, to all at once; safe to run again, as sinks are."""
-    return tuple(await asyncio.gather(*(_send(sink, item) for sink in sinks)))
+SEND_S = 60.0
+"""How long a sink may take to answer about one trial."""
+
+HUNG_S = 0.5
+"""How long one may take that did not answer about the trial before: a run does not wait the
+full time for each of its trials."""
 
 
-async def _send(sink: Sink, item: TrialExport) -> ExportRecord:
+async def export(
+    item: TrialExport, sinks: Sequence[Sink], hung: set[str]
+) -> tuple[ExportRecord, ...]:
+    """Send one judged trial to sinks, to all at once; safe to run again, as sinks are.
+
+    Args:
+        hung: The names of the sinks that did not answer last time; it is kept up to date.
+    """
+    return tuple(await asyncio.gather(*(_send(sink, item, hung) for sink in sinks)))
+
+
+async def _send(sink: Sink, item: TrialExport, hung: set[str]) -> ExportRecord:
+    seconds = HUNG_S if sink.name in hung else SEND_S
+    limit = asyncio.timeout(seconds)
     try:
-        outcome = await sink.send(item)
+        async with limit:
+            outcome = await sink.send(item)
+        hung.discard(sink.name)
     except Exception as error:  # noqa: BLE001 - a sink of a user's may raise anything
+        if limit.expired():
+            hung.add(sink.name)
+            error = TimeoutError(f"sink {sink.name!r} has not answered within {seconds:g} s")
         message = f"{type(error).__name__}: {error}"
         return ExportRecord(sink=sink.name, status=ExportStatus.FAILED, url=None, message=message)
     return ExportRecord(

@@ -37,6 +37,9 @@ from weirbox.limiter import AdaptiveLimiter
 from weirbox.store import queries
 from weirbox.store.engine import Database
 
+CLOSE_S = 30.0
+"""How long a harness, provider, sink or compute may take to close."""
+
 FREE_EXECUTE = 16
 """Executions at a time where no sandbox is needed."""
 
@@ -97,13 +100,14 @@ class Kit:
         return checks + sorted((judge.name for judge in suite.judges), key=skipped.__contains__)
 
     async def aclose(self) -> None:
-        """Close everything; what fails to close does not keep the rest open."""
+        """Close everything; what fails to close, or hangs, does not keep the rest open."""
         closing = [self.harness.aclose()]
         closing += [provider.aclose() for provider in self.providers.values()]
         closing += [sink.aclose() for sink in self.sinks]
         if self.compute is not None:
             closing.append(self.compute.aclose())
-        await asyncio.gather(*closing, return_exceptions=True)
+        within = (asyncio.wait_for(one, CLOSE_S) for one in closing)
+        await asyncio.gather(*within, return_exceptions=True)
 
 
 def check_of(name: str, checks: Collection[str]) -> str | None:

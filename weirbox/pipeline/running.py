@@ -24,6 +24,9 @@ from weirbox.store import claims, queries
 from weirbox.store.engine import Connection, Database
 from weirbox.store.writes import change_status, hold_run, note
 
+SET_UP_S = 60.0
+"""How long a sink may take to be set up."""
+
 POLL_S = 0.5
 """Pause before looking again at trials that other drivers hold."""
 
@@ -114,7 +117,8 @@ async def _set_up_sinks(database: Database, kit: Kit, settings: Settings) -> Non
     header = run_header(run, run_url(settings, run.run_id))
     for sink in kit.sinks:
         try:
-            await sink.set_up(header)
+            async with asyncio.timeout(SET_UP_S):
+                await sink.set_up(header)
         except Exception as error:  # noqa: BLE001 - a failed sink never fails a run
             message = f"sink {sink.name!r} cannot be set up: {type(error).__name__}: {error}"
             database.persist(partial(note, run_id=kit.run_id, kind="warning", message=message))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -63,11 +63,16 @@ class Item:
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages of one run, over one kit and one database."""
+    """The stages of one run, over one kit and one database.
+
+    Attributes:
+        hung: The sinks that did not answer last time.
+    """
 
     database: Database
     writer: Writer
     kit: Kit
+    hung: set[str] = field(default_factory=set)
 
     async def run(self, stage: Stage, item: Item) -> StageResult:
         """Take one trial through one stage; a fault of ours becomes an errored trial.
@@ -217,6 +222,7 @@ class Stages:
                 judged_at=item.judged_at,
             ),
             self._sinks_of(item),
+            self.hung,
         )
         failed = [f"{r.sink}: {r.message}" for r in records if r.status is ExportStatus.FAILED]
         if failed and item.ticket.attempt < POLICIES[ErrorKind.SINK].attempts:
