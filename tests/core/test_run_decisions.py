@@ -61,6 +61,8 @@ def dispatch(**changes: Any) -> DispatchFacts:
         requested_at=ago(5),
         started_at=None,
         held=False,
+        claimed=False,
+        lapsed=False,
         worked=False,
         last_seen=None,
     )
@@ -182,6 +184,21 @@ DECISIONS: dict[str, tuple[dict[str, Any], dict[str, FlowState] | None, Decision
         ALONE | {"dispatches": (began(START_S + 1),)},
         RUNS,
         Decision(ended=((1, "it has shown no claim for 61 s"),), request=1),
+    ),
+    "one whose claim ran out is gone": (
+        ALONE | {"dispatches": (began(1, claimed=True, lapsed=True),)},
+        RUNS,
+        Decision(ended=((1, "it has shown no claim for 1 s"),), request=1),
+    ),
+    "one that has given its claim back is about to open another": (
+        ALONE | {"dispatches": (began(29, claimed=True),)},
+        RUNS,
+        Decision(),
+    ),
+    "and is gone when it does not": (
+        ALONE | {"dispatches": (began(31, claimed=True),)},
+        RUNS,
+        Decision(ended=((1, "it has shown no claim for 31 s"),), request=1),
     ),
     "one that runs and never begins is gone": (
         ALONE | {"dispatches": (dispatch(requested_at=ago(START_S + 1)),)},

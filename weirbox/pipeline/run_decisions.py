@@ -180,7 +180,7 @@ def _gone(
     """Why a driver is given up; empty while it may live.
 
     The engine's word is not enough: a flow run whose process was killed stays Running for
-    ever. A driver that shows no claim for a lease is dead; one that lives always has one.
+    ever. A driver whose claim ran out is dead, or will open another one if it is not.
     """
     if dispatch.held:
         return ""
@@ -189,11 +189,20 @@ def _gone(
         return f"its flow run is {state}"
     if dispatch.last_seen is not None:
         silent = _seconds(dispatch.last_seen, now)
-        patience = max(settings.lease_s, START_S)
-        return f"it has shown no claim for {silent:.0f} s" if silent > patience else ""
+        if silent > _patience(dispatch, settings):
+            return f"it has shown no claim for {silent:.0f} s"
+        return ""
     if state is FlowState.RUNNING and _seconds(dispatch.requested_at, now) > START_S:
         return "its flow run is running, but it never began to drive"
     return ""
+
+
+def _patience(dispatch: DispatchFacts, settings: Settings) -> float:
+    """For how long a driver that began may show no claim: one that lives renews its claim, and
+    opens another one as soon as it has given one back."""
+    if not dispatch.claimed:
+        return START_S
+    return 0.0 if dispatch.lapsed else settings.lease_s
 
 
 def _stalled(found: RunFacts, now: datetime, settings: Settings) -> bool:

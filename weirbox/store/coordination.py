@@ -41,6 +41,8 @@ class DispatchFacts:
 
     Attributes:
         held: Whether a claim of its driver is held.
+        claimed: Whether it ever held one.
+        lapsed: Whether the last one ran out, rather than being given back.
         worked: Whether any stage of a trial ended under its driver's claims.
         last_seen: When its driver last showed itself: it began, or held a claim.
     """
@@ -51,6 +53,8 @@ class DispatchFacts:
     requested_at: datetime
     started_at: datetime | None
     held: bool
+    claimed: bool
+    lapsed: bool
     worked: bool
     last_seen: datetime | None
 
@@ -202,6 +206,7 @@ def _dispatches(
     statement = (
         select(
             DISPATCH,
+            func.count(CLAIM.c.token).label("claims"),
             func.count(case((held, 1))).label("held"),
             func.coalesce(func.sum(CLAIM.c.stages), 0).label("stages"),
             func.max(case((lapsed, CLAIM.c.lease_until))).label("lease"),
@@ -270,6 +275,8 @@ def _dispatch_facts(row: Any) -> DispatchFacts:
         requested_at=row.requested_at,
         started_at=row.started_at,
         held=bool(row.held),
+        claimed=bool(row.claims),
+        lapsed=row.lease is not None and (row.released is None or row.lease > row.released),
         worked=row.stages > 0,
         last_seen=max(ends) if row.started_at is not None else None,
     )
