@@ -27,8 +27,8 @@ pytestmark = pytest.mark.slow
 LEASE_S = 5.0
 
 GOES_ON_S = 60.0
-"""A lease, the minute after which a silent driver is given up, a tick's interval of 15 s, and two
-starts of processes, on a busy machine."""
+"""A lease, a tick's interval of 15 s, and two starts of
+processes, on a busy machine."""
 
 _numbers = count()
 
