@@ -7,6 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -330,8 +332,11 @@ async def drive(
 
 
 async def _drive_directly(runtime: Runtime, run_id: str, watch: Callable[[Driver], None]) -> None:
+    """Drive until the run is finalized, or has ended otherwise: one whose trials are opened
+    again before it was finalized goes on."""
     await asyncio.to_thread(reap_dead, runtime.database, run_id)
-    status = await drive_run(
+    drive_once = partial(
+        drive_run,
         runtime.database,
         run_id,
         settings=runtime.settings,
@@ -339,8 +344,10 @@ async def _drive_directly(runtime: Runtime, run_id: str, watch: Callable[[Driver
         make_runner=lambda kit: DirectRunner(),
         on_driver=watch,
     )
-    if status is RunStatus.COMPLETED:
-        await finalize(runtime, run_id)
+    while await drive_once() is RunStatus.COMPLETED:
+        with suppress(NotPossible):
+            await finalize(runtime, run_id)
+            return
 
 
 async def _drive_with_prefect(

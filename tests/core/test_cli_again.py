@@ -18,6 +18,7 @@ import weirbox
 from weirbox import cli
 from weirbox.domain.words import RunStatus
 from weirbox.errors import NotPossible
+from weirbox.pipeline import finalizing, reopening
 from weirbox.store import queries
 from weirbox.store.base import RUN, TRIAL
 from weirbox.store.engine import Database, open_database
@@ -222,3 +223,22 @@ def test_python_does_the_same(run_cli: Cli, tmp_path: Path) -> None:
     assert weirbox.export_retry(run_id, engine="direct").id == run_id
     with store(tmp_path) as database, database.read() as connection:
         assert queries.status_of(connection, run_id) is RunStatus.COMPLETED
+
+
+def test_a_run_that_is_retried_while_it_is_finalized_goes_on_in_its_own_process(
+    run_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finalize = finalizing.finalize
+
+    def retried_first(database: Database, run_id: str) -> dict[str, Any]:
+        if not (tmp_path / "mended").exists():
+            (tmp_path / "mended").touch()
+            assert reopening.retry(database, run_id, reopening.Wanted()).going
+        return finalize(database, run_id)
+
+    monkeypatch.setattr(finalizing, "finalize", retried_first)
+
+    ended = run_cli("run", "suite.yaml", "--engine", "direct", "--json")
+
+    assert (ended.status, ended.json["status"], ended.json["finalizing"]) == (0, "completed", False)
+    assert ended.json["progress"]["scored"] == 3
