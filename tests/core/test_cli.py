@@ -850,6 +850,21 @@ def test_doctor_goes_on_where_something_fails(
     assert "dashboard" in ended.out
 
 
+def test_nothing_is_started_on_a_database_that_cannot_be_used(
+    weirbox: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weirbox("list")
+    with database(tmp_path).write() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+    monkeypatch.setattr(Services, "start", lambda *_, **__: pytest.fail("a service was started"))
+
+    ended = weirbox("up")
+
+    assert (ended.status, ended.out) == (1, "")
+    assert "then run: weirbox migrate" in ended.err
+    assert "Traceback" not in ended.err
+
+
 def test_down_has_nothing_to_end(weirbox: Cli) -> None:
     assert weirbox("down") == (0, "", "nothing runs\n")
 

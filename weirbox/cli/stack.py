@@ -15,6 +15,7 @@ from sqlalchemy.engine import make_url
 from weirbox.cli.wording import grid, word
 from weirbox.errors import ServiceError
 from weirbox.services import Service, Services, configured_api_url, free_port, is_free
+from weirbox.store.engine import open_database
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -44,8 +45,10 @@ def start_all(settings: Settings) -> list[Service]:
     server of the user's own, none is started.
 
     Raises:
-        ServiceError: When one does not come up, with the end of its log.
+        ServiceError: When the database cannot be used, before anything is started; when one
+            does not come up, with the end of its log.
     """
+    open_database(_store_url(settings)).close()
     services = Services(settings.home)
     env, store = _environment(settings), store_key(settings)
     started = []
