@@ -50,8 +50,8 @@ def restartable(programs: Path) -> Iterator[Server]:
     place = Path(tempfile.mkdtemp(prefix="weirbox-pg-"))
     as_user = _as_another_user(place) if os.geteuid() == 0 else []
     initialise = [*as_user, programs / "initdb", "-D", place / "data", "-U", "weirbox"]
-    run = [*as_user, programs / "postgres", "-D", place / "data", "-k", place, "-h", ""]
-    run += [part for setting in FAST for part in ("-c", setting)]
+    run = [*as_user, str(programs / "postgres"), "-D", str(place / "data"), "-k", str(place)]
+    run += ["-h", "", *(part for setting in FAST for part in ("-c", setting))]
     try:
         subprocess.run(
             [*initialise, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"],
@@ -59,7 +59,7 @@ def restartable(programs: Path) -> Iterator[Server]:
             capture_output=True,
             cwd=place,
         )
-        made = Server(place, [str(part) for part in run])
+        made = Server(place, run)
         try:
             made.start()
             yield made
@@ -125,10 +125,20 @@ def url(place: Path, name: str) -> str:
     return f"postgresql://weirbox@/{name}?host={place}"
 
 
-def create(place: Path, name: str, *, template: str = "template0") -> None:
-    """Make a database as a copy of another."""
+def create(place: Path, name: str, *, template: str = "template0", on: Path | None = None) -> None:
+    """Make a database as a copy of another.
+
+    Args:
+        on: The folder of a disk that it is kept on, the server's own if absent.
+    """
     with psycopg.connect(_admin(place), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
+        where = ""
+        if on is not None:
+            connection.execute(f"CREATE TABLESPACE disk LOCATION '{on}'")
+            where = "TABLESPACE disk"
+        connection.execute(
+            f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY {where}'
+        )
 
 
 def drop(place: Path, name: str) -> None:

@@ -83,13 +83,20 @@ class TrialLedger:
             self.free_calls.append(call)
             return
         settlement = Settlement(self._ticket, reservation or None, call)
-        await asyncio.shield(asyncio.wrap_future(self._writer.submit(settlement)))
+        await _written(self._writer.submit(settlement))
 
     async def release(self, reservation: int) -> None:
         """Void the reservation of a call that was not made."""
         if reservation != UNRESERVED:
-            await asyncio.shield(asyncio.wrap_future(self._writer.submit(Release(reservation))))
+            await _written(self._writer.submit(Release(reservation)))
 
     def earlier(self, request_digest: str) -> JudgeCall | None:
         """A call that this trial already paid for before its driver died."""
         return self._earlier.get(request_digest)
+
+
+async def _written(future: Future[Any]) -> None:
+    """Wait until a record is committed; who is cut off meanwhile leaves it to the writer."""
+    writing = asyncio.wrap_future(future)
+    writing.add_done_callback(asyncio.Future.exception)
+    await asyncio.shield(writing)

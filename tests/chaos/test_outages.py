@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from tests.chaos.outages import executed, live_through, pause
 from tests.chaos.provider import HANG_S, Provider, Trouble, provider
 from tests.chaos.suite import PRICE, suite
 from tests.chaos.world import (
+    World,
     assert_nothing_was_lost,
     exported,
     money,
@@ -48,6 +50,8 @@ from weirbox.testing import MemorySink
 
 CASES, DRIVERS = 400, 3
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
@@ -55,11 +59,14 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return outcome(*undisturbed(tmp_path_factory.mktemp("undisturbed") / "place", CASES))
 
 
-def command(database: Database, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command on a database."""
+def command(
+    database: Database, *arguments: str, pages: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command on a database that may not grow beyond so many pages, where given."""
     return subprocess.run(
-        [sys.executable, "-c", "from weirbox import cli; cli.main()", *arguments],
+        [sys.executable, "-m", "tests.chaos.full", str(pages), *arguments],
         env={**os.environ, "WEIRBOX_DATABASE_URL": database.url, "COLUMNS": "200"},
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,
@@ -127,6 +134,108 @@ def test_a_commit_whose_acknowledgement_is_lost_books_no_call_twice(
     assert spent["spent"] == spent["of_calls"] == spent["budget"]
     assert spent["reserved"] == 0
     assert outcome(database, run_id) == outcome(reference, reference_run)
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_command_with_one_message_and_resume_completes_the_run(
+    tmp_path: Path,
+) -> None:
+    cases = 150
+    expected = outcome(*undisturbed(tmp_path / "undisturbed", cases))
+    settings = Settings(home=tmp_path / "home", database_url=None)
+    run = weirbox.plan(suite(tmp_path, cases=cases, drivers=1, usd=100), settings=settings)
+    database = Database(settings.store_url)
+    pages = pages_of(database)
+
+    stopped = command(database, "resume", run.id, "--engine", "direct", pages=pages + 60)
+
+    assert stopped.returncode == 1
+    assert_one_message(stopped.stderr, run.id, "database or disk is full")
+    before = trials(database, run.id)
+    assert 0 < sum(row.judged_at is not None for row in before) < cases
+    resumed = command(database, "resume", run.id, "--engine", "direct")
+    assert resumed.returncode == 0, resumed.stderr
+    assert_nothing_was_lost(database, World(tmp_path, database.url), run.id, expected)
+    assert_executed_once(before, trials(database, run.id))
+    database.close()
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_postgresql_ends_the_command_and_resume_completes_the_run(
+    tmp_path: Path,
+) -> None:
+    programs = postgres.server_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed")
+    cases = 150
+    expected = outcome(*undisturbed(tmp_path / "undisturbed", cases))
+    with postgres.restartable(programs) as server, small_disk(server, megabytes=16) as disk:
+        postgres.create(server.place, "full", on=disk / "data")
+        database = open_database(postgres.url(server.place, "full"))
+        run_id = plan(database, suite(tmp_path, cases=cases, drivers=1, usd=100))
+        fill(disk)
+
+        stopped = command(database, "resume", run_id, "--engine", "direct")
+
+        assert stopped.returncode == 1
+        assert_one_message(stopped.stderr, run_id, "No space left on device")
+        before = trials(database, run_id)
+        (disk / "filler").unlink()
+        resumed = command(database, "resume", run_id, "--engine", "direct")
+        assert resumed.returncode == 0, resumed.stderr
+        assert_nothing_was_lost(database, World(tmp_path, database.url), run_id, expected)
+        assert_executed_once(before, trials(database, run_id))
+        database.close()
+
+
+def pages_of(database: Database) -> int:
+    """How large a SQLite database is."""
+    with database.read() as connection:
+        return int(connection.exec_driver_sql("PRAGMA page_count").scalar_one())
+
+
+def assert_one_message(said: str, run_id: str, reason: str) -> None:
+    """Hold that a command says why it stopped and how it goes on, without a traceback."""
+    (line,) = [line for line in said.split("\n") if line.startswith("error:")]
+    assert f"run {run_id} stopped, since the database failed: " in line
+    assert reason in line
+    assert line.endswith(f"weirbox resume {run_id}")
+    assert "Traceback" not in said
+    assert "never retrieved" not in said
+
+
+def assert_executed_once(before: list[Any], after: list[Any]) -> None:
+    """Hold that no trial whose execution was committed was executed again."""
+    done = {row.seq: row.executed_at for row in before if row.executed_at is not None}
+    found = {row.seq: row.executed_at for row in after}
+    assert done
+    assert {seq: found[seq] for seq in done} == done
+
+
+@contextmanager
+def small_disk(server: postgres.Server, *, megabytes: int) -> Iterator[Path]:
+    """A disk that the server keeps databases on."""
+    disk = server.place / "disk"
+    disk.mkdir()
+    size = f"size={megabytes}m,mode=777"
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", disk], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        (disk / "data").mkdir()
+        shutil.chown(disk / "data", server.place.owner())
+        yield disk
+    finally:
+        server.stop()
+        subprocess.run(["umount", disk], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave next to no room on a disk."""
+    with (disk / "filler").open("wb") as filler:
+        filler.truncate()
+        free = os.statvfs(disk)
+        os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize - 16 * 4096)
 
 
 # --- a judge's provider -----------------------------------------------------------------

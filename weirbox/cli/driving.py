@@ -20,12 +20,14 @@ from weirbox.cli.runs import how_it_ended
 from weirbox.cli.scorecard import scorecard
 from weirbox.cli.wording import plural
 from weirbox.domain.words import RunStatus
+from weirbox.errors import ServiceError
 from weirbox.pipeline.growing import opened
 from weirbox.pipeline.identity import is_dead
 from weirbox.pipeline.planning import Planned, Selection, plan_run
 from weirbox.pipeline.running import run_url
 from weirbox.runtime import Drain, Runtime, come_to_rest, finalize, find_run, open_runtime
 from weirbox.store import claims, queries
+from weirbox.store.engine import DatabaseTrouble, in_words
 
 if TYPE_CHECKING:
     from weirbox.domain.run import Origin
@@ -192,6 +194,11 @@ def drive_to_end(
             asyncio.run(api.drive(runtime, run_id, engine=engine, drain=drain))
     except (KeyboardInterrupt, asyncio.CancelledError):
         drain.signal = drain.signal or signal.SIGINT
+    except DatabaseTrouble as error:
+        raise ServiceError(
+            f"run {run_id} stopped, since the database failed: {in_words(error)}; what was "
+            f"committed stands, and goes on with: {invoked()} resume {run_id}"
+        ) from error
     return show_end(screen, runtime, run_id, came=drain.signal)
 
 
