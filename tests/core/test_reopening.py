@@ -493,7 +493,7 @@ def test_only_what_is_missing_is_sent(database: Database, monkeypatch: pytest.Mo
     from weirbox import sinks
 
     by_name = {"good": good, "bad": bad}
-    monkeypatch.setattr(sinks, "build", lambda spec: by_name[spec.name])
+    monkeypatch.setattr(sinks, "build", lambda spec, read_secret: by_name[spec.name])
     run = drive(database, suite(3, sinks=TWO_SINKS))
     kept = [row for row in table(database, run.run_id, EXPORT) if row[2] == "good"]
     bad.refused = {"case-2"}

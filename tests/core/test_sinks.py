@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 import pytest
 
+from tests.factories import no_secret
 from weirbox.domain.exporting import JsonlSink, ParquetSink, SinkSpec
 from weirbox.domain.score import Proposal, Score
 from weirbox.domain.seams import RunHeader, Sink, TrialExport
@@ -93,7 +94,7 @@ def parquet_spec(folder: Path) -> SinkSpec:
 
 
 async def ready(spec: SinkSpec, header: RunHeader = HEADER) -> Sink:
-    sink = build(spec)
+    sink = build(spec, no_secret)
     await sink.set_up(header)
     return sink
 
@@ -284,7 +285,7 @@ async def test_a_run_id_that_is_no_folder_name_is_refused(tmp_path: Path, run_id
 
 
 async def test_a_sink_that_was_not_set_up_says_so(tmp_path: Path) -> None:
-    sink = build(jsonl(tmp_path))
+    sink = build(jsonl(tmp_path), no_secret)
     outcome = await sink.send(a_trial())
     assert outcome.status is ExportStatus.FAILED
     assert "has not been set up" in outcome.message
@@ -297,7 +298,7 @@ async def test_a_folder_that_cannot_be_written_fails_each_trial_until_it_is_mend
 ) -> None:
     blocked = tmp_path / "out"
     blocked.write_text("a file where a folder should be")
-    sink = build(jsonl(blocked))
+    sink = build(jsonl(blocked), no_secret)
     with pytest.raises(SinkError, match="sink 'jsonl' cannot be set up"):
         await sink.set_up(HEADER)
     outcome = await sink.send(a_trial())
@@ -485,7 +486,7 @@ def test_building_sinks_does_not_import_pyarrow() -> None:
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 async def test_building_a_sink_writes_nothing(tmp_path: Path, kind: str) -> None:
     spec = jsonl(tmp_path / "out") if kind == "jsonl" else parquet_spec(tmp_path / "out")
-    sink = build(spec)
+    sink = build(spec, no_secret)
     await sink.aclose()
     assert sink.name == kind
     assert names_in(tmp_path) == []

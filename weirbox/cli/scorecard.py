@@ -75,6 +75,8 @@ def _facts(body: dict[str, Any]) -> Iterator[tuple[str, object]]:
         yield "median time", _medians(body["seconds"])
     for sink, counts in body["exports"].items():
         yield "exports", f"{sink}: {', '.join(f'{n} {status}' for status, n in counts.items())}"
+    for error in body.get("export_errors", {}).values():
+        yield "", f"the first error: {cut(error, MESSAGE)}"
 
 
 def _medians(seconds: dict[str, Any]) -> str:

@@ -38,6 +38,9 @@ class PlatformSink(Frozen):
         timeout_s: The most that one trial may take, attempts and pauses included.
     """
 
+    kind: str
+    name: Name
+    url: BaseUrl
     headers: Headers = Field(default_factory=dict)
     timeout_s: Seconds = Field(default=15.0, gt=0)
 
@@ -128,4 +131,7 @@ class OtelSink(PlatformSink):
         return link
 
 
-SinkSpec = Annotated[JsonlSink | ParquetSink, Field(discriminator="kind")]
+SinkSpec = Annotated[
+    JsonlSink | ParquetSink | MlflowSink | PhoenixSink | LangfuseSink | LangsmithSink | OtelSink,
+    Field(discriminator="kind"),
+]

@@ -82,6 +82,9 @@ def _save(connection: Connection, run_id: str, found: _Found) -> bool:
     if _completed_at(connection, run_id) != found.completed_at:
         return False
     if aggregates.save_scorecard(connection, run_id, found.body, _metric_rows(found.body)):
+        for sink, error in found.body["export_errors"].items():
+            message = f"sink {sink!r} took no trial; the first error: {error}"
+            note(connection, run_id, kind="warning", message=message)
         note(connection, run_id, kind="finalized", message=_sentence(found.body))
     raise_alerts(connection, run_id, found.alerts)
     return True
@@ -124,12 +127,17 @@ async def complete_sinks(
 
 
 async def _complete(spec: SinkSpec, header: RunHeader) -> None:
-    sink = sinks.build(spec)
+    sink = sinks.build(spec, _no_secret)
     try:
         await sink.set_up(header)
         await sink.complete()
     finally:
         await sink.aclose()
+
+
+def _no_secret(name: str) -> str:
+    """A sink is completed from what it was sent: nothing is sent to a platform then."""
+    raise NotPossible(f"secret {name!r} is not read when a sink is completed")
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
@@ -180,6 +188,7 @@ def _scorecard(connection: Connection, run_id: str) -> dict[str, Any]:
         "errors": aggregates.errors(connection, run_id),
         "unmeasured": aggregates.unmeasured(connection, run_id),
         "exports": aggregates.exports(connection, run_id),
+        "export_errors": aggregates.export_errors(connection, run_id),
     }
 
 

@@ -166,7 +166,7 @@ def assemble(plan: Plan, run_id: str, workshop: Workshop) -> Kit:
         providers=providers,
         limiters=limiters,
         panel=judges.Panel(present, plan.prompts, providers, suite.routing, limiters),
-        sinks=tuple(sinks.build(spec) for spec in suite.sinks),
+        sinks=tuple(sinks.build(spec, workshop.read_secret) for spec in suite.sinks),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, Numeric, and_, case, cast, delete, func, select, update
 
-from weirbox.domain.words import ScoreState, Stage
+from weirbox.domain.words import ExportStatus, ScoreState, Stage
 from weirbox.store.base import (
     CALL,
     EXPORT,
@@ -213,6 +213,18 @@ def exports_of(
     for row in connection.execute(statement) if run_ids else ():
         found[row.run_id].setdefault(row.sink, {})[row.status] = row.n
     return {run_id: dict(sorted(sinks.items())) for run_id, sinks in found.items()}
+
+
+def export_errors(connection: Connection, run_id: str) -> dict[str, str]:
+    """The first error of each sink that took no trial at all."""
+    of_run = EXPORT.c.run_id == run_id
+    some = select(EXPORT.c.sink).where(of_run, EXPORT.c.status != ExportStatus.FAILED)
+    statement = (
+        select(EXPORT.c.sink, EXPORT.c.message)
+        .where(of_run, EXPORT.c.sink.not_in(some))
+        .order_by(EXPORT.c.at.desc(), EXPORT.c.seq.desc())
+    )
+    return {row.sink: row.message for row in connection.execute(statement)}
 
 
 def save_scorecard(
