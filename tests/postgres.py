@@ -49,7 +49,7 @@ def restartable(programs: Path) -> Iterator[Server]:
     """
     place = Path(tempfile.mkdtemp(prefix="weirbox-pg-"))
     as_user = _as_another_user(place) if os.geteuid() == 0 else []
-    initialise = [*as_user, programs / "initdb", "-D", place / "data", "-U", "weirbox"]
+    initialise = [*as_user, str(programs / "initdb"), "-D", str(place / "data"), "-U", "weirbox"]
     run = [*as_user, str(programs / "postgres"), "-D", str(place / "data"), "-k", str(place)]
     run += ["-h", "", *(part for setting in FAST for part in ("-c", setting))]
     try:

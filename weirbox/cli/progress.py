@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weirbox.cli.wording import span, usd
 from weirbox.store import queries
+from weirbox.store.engine import DatabaseTrouble
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,6 +60,9 @@ def _watch(database: Database, run_id: str, show: Show, stop: threading.Event) -
         try:
             with database.read() as connection:
                 found = queries.summary(connection, run_id)
+        except DatabaseTrouble:  # which the driver tells of, and waits out
+            pause = LOOK_S
+            continue
         except Exception as error:  # noqa: BLE001 - a view must not end a run
             log.warning("run %s: its progress cannot be shown: %s", run_id, error)
             return
