@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +11,7 @@ from weirbox.domain.seams import RunHeader, TrialExport
 from weirbox.sinks import otlp
 from weirbox.sinks.platform import Delivery, PlatformSink
 from weirbox.sinks.scores import SentScore, scores_of
-from weirbox.sinks.spans import spans_of
+from weirbox.sinks.spans import TraceSpans, facts, spans_of
 from weirbox.sinks.wire import Refused
 
 _EXPERIMENTS = "/api/2.0/mlflow/experiments"
@@ -56,7 +57,7 @@ class Mlflow(PlatformSink[MlflowSink, str]):
         trace_id = self._attached_to(trial, run)
         left_out = []
         if trace_id is None:
-            trace = spans_of(trial, run)
+            trace = _tagged(spans_of(trial, run), trial, run)
             trace_id = f"tr-{trace.trace_id}"
             rest = await otlp.post(
                 self._wire, "/v1/traces", trace, headers={"x-mlflow-experiment-id": place}
@@ -107,6 +108,17 @@ class Mlflow(PlatformSink[MlflowSink, str]):
 
     async def _ask(self) -> None:
         await self._find("Default")
+
+
+def _tagged(trace: TraceSpans, trial: TrialExport, run: RunHeader) -> TraceSpans:
+    """The spans with what MLflow makes tags of, which traces are found by."""
+    root = trace.root
+    tags = {
+        f"mlflow.traceTag.weirbox.{name}": str(root.attributes[f"weirbox.{name}"])
+        for name in facts(trial, run)
+    }
+    tagged = replace(root, attributes={**root.attributes, **tags})
+    return replace(trace, spans=(tagged, *trace.spans[1:]))
 
 
 def _feedback(score: SentScore) -> dict[str, Any]:

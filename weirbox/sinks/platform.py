@@ -57,6 +57,7 @@ class PlatformSink(ABC, Generic[Spec, Place]):
             spec.url, read_secret, headers=spec.headers, credentials=self._credentials
         )
         self._circuit = Circuit()
+        self._warm = False
         self._run: RunHeader | None = None
         self._preparing: asyncio.Task[Place] | None = None
 
@@ -166,13 +167,15 @@ class PlatformSink(ABC, Generic[Spec, Place]):
         return refused
 
     async def _sent(self, trial: TrialExport, run: RunHeader, limit: float) -> ExportOutcome:
+        """Send, and note how it went; the first trials may take long, since servers load what
+        they need when it is first asked for."""
         place = await within(limit, self._ready(run), "its set-up")
-        started = time.monotonic()
+        started, warm = time.monotonic(), self._warm
         delivery = await within(limit, self._deliver(trial, run, place), "the trial")
-        took = time.monotonic() - started
+        took, self._warm = time.monotonic() - started, True
         if down := next((part for part in delivery.left_out if part.of_platform), None):
             self._judge(down)
-        elif took > SLOW_S:
+        elif took > SLOW_S and warm:
             self._circuit.went_badly(f"it took {took:.1f} s for one trial")
         else:
             self._circuit.went_well()

@@ -129,11 +129,11 @@ def _root(trial: TrialExport, run: RunHeader, texts: Texts, start: int, end: int
             for name, value in facts(trial, run).items()
         },
     }
+    attributes["metadata"] = json.dumps(
+        {name: attributes[f"weirbox.{name}"] for name in facts(trial, run)}
+    )
     if trial.target is not None:
         attributes["weirbox.target"] = texts.json(trial.target)
-    attributes["metadata"] = json.dumps(
-        {name.removeprefix("weirbox."): v for name, v in attributes.items() if "weirbox." in name}
-    )
     if not any(event.kind is EventKind.LLM_CALL for event in observation.trace):
         attributes |= _spent(observation.model, observation.usage)
     return Span(
