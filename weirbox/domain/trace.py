@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from pydantic import Field, JsonValue
 
 from weirbox.domain.base import Frozen
@@ -100,3 +103,19 @@ class Observation(Frozen):
     correlation: str = ""
     error: StageError | None = None
     given: dict[str, GivenScore] = Field(default_factory=dict)
+
+
+def total_usage(events: Iterable[TraceEvent]) -> Usage:
+    """The sum over all events; a number that no event gives stays unknown."""
+    totals: dict[str, Any] = {}
+    for event in events:
+        for name, value in event.usage or ():
+            if value is not None:
+                totals[name] = totals.get(name, 0) + value
+    return Usage(**totals)
+
+
+def last_model(events: Iterable[TraceEvent]) -> str | None:
+    """The model of the last event that names one."""
+    models = [event.model for event in events if event.model]
+    return models[-1] if models else None

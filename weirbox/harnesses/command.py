@@ -12,10 +12,18 @@ from weirbox.domain.case import Case
 from weirbox.domain.seams import ExecResult, Handle, TrialContext, Workshop
 from weirbox.domain.spec import CommandHarness, ComputeSpec
 from weirbox.domain.template import fill
-from weirbox.domain.trace import Observation, Snapshot, SnapshotFile, StageError, TraceEvent
+from weirbox.domain.trace import (
+    Observation,
+    Snapshot,
+    SnapshotFile,
+    StageError,
+    TraceEvent,
+    last_model,
+    total_usage,
+)
 from weirbox.domain.words import ErrorKind, EventKind
 from weirbox.errors import HarnessError
-from weirbox.harnesses.events import last_model, read_events, total_usage
+from weirbox.harnesses.events import read_events
 from weirbox.harnesses.values import case_values, filled, read_secret, redact
 
 KEEP_FILES = 100

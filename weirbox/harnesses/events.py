@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
 
 from pydantic import ValidationError
 
-from weirbox.domain.trace import TraceEvent, Usage
+from weirbox.domain.trace import TraceEvent
 from weirbox.domain.words import EventKind
 
 _SHOWN = 200
@@ -41,19 +39,3 @@ def _event(line: str, place: str) -> TraceEvent:
         text=f"{place}: {reason}",
         data=line[:_SHOWN],
     )
-
-
-def total_usage(events: Iterable[TraceEvent]) -> Usage:
-    """The sum over all events; a number that no event gives stays unknown."""
-    totals: dict[str, Any] = {}
-    for event in events:
-        for name, value in event.usage or ():
-            if value is not None:
-                totals[name] = totals.get(name, 0) + value
-    return Usage(**totals)
-
-
-def last_model(events: Iterable[TraceEvent]) -> str | None:
-    """The model of the last event that names one."""
-    models = [event.model for event in events if event.model]
-    return models[-1] if models else None
