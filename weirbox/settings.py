@@ -36,7 +36,7 @@ class Settings(BaseSettings):
     prompts_dir: Path | None = None
     lease_s: float = Field(default=30.0, gt=0, le=DAY_S)
     grace_s: float = Field(default=20.0, ge=0, le=DAY_S)
-    deployment: str = "local"
+    deployment: str = Field(default="local", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     stall_s: float = Field(default=120.0, gt=0)
     repair_s: float = Field(default=60.0, ge=0)
     dashboard_url: str = "http://127.0.0.1:8501"

@@ -310,6 +310,7 @@ MISTAKES = {
     "resume nothing": Mistake(("resume", "latest"), "there is no run yet"),
     "cancel nothing": Mistake(("cancel", "nope"), "there is no run 'nope'"),
     "finalize nothing": Mistake(("finalize", "nope"), "there is no run 'nope'"),
+    "a pool of no name": Mistake(("deploy", "--pool", "../x"), "--pool '../x': Prefect's names"),
     "a run without a name": Mistake(("retry", ""), "the run's id is empty"),
     "show nothing": Mistake(("show", "nope"), "there is no run 'nope'"),
     "status of nothing": Mistake(("status", "nope"), "there is no run 'nope'"),
@@ -761,6 +762,7 @@ def test_checks_named_like_other_columns_get_columns_of_their_own(
     [
         pytest.param("WEIRBOX_LEASE_S", "abc", 2, "WEIRBOX_LEASE_S", id="no number"),
         pytest.param("WEIRBOX_LEASE_S", "0", 2, "greater than 0", id="out of range"),
+        pytest.param("WEIRBOX_DEPLOYMENT", "a/b", 2, "should match pattern", id="no name"),
         pytest.param("WEIRBOX_LEASE_S", "inf", 2, "less than or equal to 86400", id="endless"),
         pytest.param(
             "WEIRBOX_DATABASE_URL",

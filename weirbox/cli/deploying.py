@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from weirbox.cli.progress import shown_progress
 from weirbox.cli.wording import grid, word
 from weirbox.domain.base import Frozen
 from weirbox.domain.spec import Suite
-from weirbox.errors import NotPossible, ServiceError
+from weirbox.errors import NotPossible, ServiceError, UserError
 from weirbox.runtime import open_runtime
 from weirbox.store import registry
 from weirbox.triggering import FlowRunState, Triggered, prefect_url, trigger
@@ -33,6 +34,8 @@ LATE_S = 20.0
 
 LOOK_S = 5.0
 """How often `trigger --wait` looks whether the run is planned."""
+
+_PREFECT_NAME = re.compile(r"[^/%&<>]+")
 
 
 class Deploying(Frozen):
@@ -58,6 +61,7 @@ def deploy(screen: Screen, settings: Settings, asked: Deploying) -> int:
     Returns:
         The exit status.
     """
+    _refuse_wrong_names(asked)
     loaded = _load(asked.files, settings.deployment)
     url = prefect_url(settings)
     with open_runtime(settings) as runtime, runtime.database.write() as connection:
@@ -119,6 +123,12 @@ def _register(
             f"the Prefect server at {url} failed: {error}; the suites are in the store: run "
             "the same again"
         ) from error
+
+
+def _refuse_wrong_names(asked: Deploying) -> None:
+    for option, name in (("--pool", asked.pool), ("--queue", asked.queue)):
+        if name is not None and not _PREFECT_NAME.fullmatch(name):
+            raise UserError(f"{option} {name!r}: Prefect's names are not empty, without / % & < >")
 
 
 def _next_step(done: Sequence[Registered]) -> str:
