@@ -288,6 +288,20 @@ def answers(url: str, *, through_proxy: bool = False) -> bool:
         return False
 
 
+def is_prefect_api(url: str) -> bool:
+    """Whether what answers at an address is Prefect's API, rather than its UI or a proxy.
+
+    Workspaces of Prefect Cloud tell nothing of their health, and count as one.
+    """
+    if "/api/accounts/" in url:
+        return True
+    try:
+        answer = httpx.get(f"{url}/health", timeout=2.0)
+    except httpx.HTTPError:
+        return False
+    return answer.status_code in (401, 403, 429) or answer.text.strip() == "true"
+
+
 def _end_group(service: Service) -> None:
     """Ask a service and its children to end, and kill what is left once it has, or in time."""
     for number in (signal.SIGTERM, signal.SIGKILL):

@@ -19,7 +19,7 @@ from weirbox.domain.run import Progress, RunSummary
 from weirbox.domain.words import RunKind
 from weirbox.errors import NotPossible, ServiceError
 from weirbox.runtime import open_runtime
-from weirbox.services import Services, answers, configured_api_url
+from weirbox.services import Services, answers, configured_api_url, is_prefect_api
 from weirbox.settings import Settings
 from weirbox.store import queries, registry
 
@@ -134,9 +134,11 @@ class Triggered:
         """Raise where the flow run has ended; a run that it had planned is in the store then."""
         state = self.state()
         if state.ended and self.run_id is None:
+            other = "; the workers plan in another store, with another WEIRBOX_DATABASE_URL"
             raise ServiceError(
                 f"no run of suite {self.suite!r} was planned: flow run {self.flow_run_id} is "
                 f"{state.name}{state.message and f': {state.message}'}"
+                f"{other if state.name == 'Completed' else ''}"
             )
 
     def cancel(self) -> None:
@@ -302,7 +304,7 @@ def prefect_url(settings: Settings) -> str:
     """The API of the Prefect server that the user has chosen, or of the one of `weirbox up`.
 
     Raises:
-        ServiceError: When there is none, or when it does not answer.
+        ServiceError: When there is none, when it does not answer, or is another server.
     """
     url = configured_api_url()
     if url is None:
@@ -315,6 +317,11 @@ def prefect_url(settings: Settings) -> str:
         url = f"{local.url}/api"
     if not answers(f"{url}/health", through_proxy=True):
         raise ServiceError(f"the Prefect server at {url} does not answer")
+    if not is_prefect_api(url):
+        raise ServiceError(
+            f"what answers at {url} is not the API of a Prefect server; PREFECT_API_URL is its "
+            "address with /api behind it, such as http://127.0.0.1:4200/api"
+        )
     return url
 
 

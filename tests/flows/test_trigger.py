@@ -29,7 +29,7 @@ from weirbox.domain.spec import Suite
 from weirbox.domain.words import RunStatus
 from weirbox.errors import NotPossible, ServiceError
 from weirbox.runtime import open_runtime
-from weirbox.services import free_port
+from weirbox.services import configured_api_url, free_port
 from weirbox.settings import Settings
 from weirbox.store import dispatches, registry
 from weirbox.store.writes import change_status
@@ -184,6 +184,16 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_asked_for(
 def test_what_the_server_refuses_is_told_with_the_field(placed: Settings, suite: str) -> None:
     with pytest.raises(ServiceError, match=r"size.*409|0 is less than"):
         weirbox.trigger(suite, kind="preview", size=0, settings=placed)
+
+
+def test_an_address_without_the_api_is_one_clear_error(
+    placed: Settings, suite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(configured_api_url()).removesuffix("/api")
+    monkeypatch.setenv("PREFECT_API_URL", url)
+
+    with pytest.raises(ServiceError, match=f"at {url} is not the API of a Prefect server"):
+        weirbox.trigger(suite, settings=placed)
 
 
 def test_a_server_that_is_not_there_is_one_clear_error(
