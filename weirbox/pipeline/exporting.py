@@ -14,7 +14,6 @@ from weirbox.domain.words import ExportStatus
 from weirbox.pipeline.kit import Kit
 from weirbox.store.rows import ExportRecord, Ticket
 
-
 SEND_S = 60.0
 """How long a sink may take to answer about one trial."""
 
@@ -42,10 +41,10 @@ async def _send(sink: Sink, item: TrialExport, hung: set[str]) -> ExportRecord:
             outcome = await sink.send(item)
         hung.discard(sink.name)
     except Exception as error:  # noqa: BLE001 - a sink of a user's may raise anything
+        message = f"{type(error).__name__}: {error}"
         if limit.expired():
             hung.add(sink.name)
-            error = TimeoutError(f"sink {sink.name!r} has not answered within {seconds:g} s")
-        message = f"{type(error).__name__}: {error}"
+            message = f"TimeoutError: sink {sink.name!r} has not answered within {seconds:g} s"
         return ExportRecord(sink=sink.name, status=ExportStatus.FAILED, url=None, message=message)
     return ExportRecord(
         sink=sink.name, status=outcome.status, url=outcome.url, message=outcome.message
