@@ -172,7 +172,7 @@ class FakePlatform:
 
     def __enter__(self) -> Self:
         self._server = _Server(self)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *reason: object) -> None:
