@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from weirbox.testing.jaeger import FakeJaeger
+from weirbox.testing.langfuse import FakeLangfuse
+from weirbox.testing.langsmith import FakeLangsmith
 from weirbox.testing.memory import (
     Clock,
     MemoryCompute,
@@ -11,13 +14,24 @@ from weirbox.testing.memory import (
     ReplayJudge,
     ScriptedHarness,
 )
+from weirbox.testing.mlflow import FakeMlflow
+from weirbox.testing.phoenix import FakePhoenix
+from weirbox.testing.platform import FakePlatform, FakeSpan, SpanEvent
 
 __all__ = [
     "Clock",
+    "FakeJaeger",
+    "FakeLangfuse",
+    "FakeLangsmith",
+    "FakeMlflow",
+    "FakePhoenix",
+    "FakePlatform",
+    "FakeSpan",
     "MemoryCompute",
     "MemoryEngine",
     "MemoryHandle",
     "MemorySink",
     "ReplayJudge",
     "ScriptedHarness",
+    "SpanEvent",
 ]
