@@ -27,7 +27,7 @@ from weirbox.runtime import Drain, Runtime, finalize, find_run, open_runtime
 from weirbox.runtime import cancel as runtime_cancel
 from weirbox.settings import Settings
 from weirbox.store import queries, registry
-from weirbox.suites import load_suite, parse_suite
+from weirbox.suites import load_suite, parse_suite, with_sinks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Engine = Literal["prefect", "direct"]
 SuiteLike = str | Path | Suite | dict[str, Any]
 OriginLike = Origin | Mapping[str, Any] | None
+Sinks = Sequence[str | dict[str, Any]] | None
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +120,7 @@ def plan(
     since: str | None = None,
     size: int | None = None,
     origin: OriginLike = None,
+    sinks: Sinks = None,
     settings: Settings | None = None,
 ) -> Run:
     """Freeze a run without starting it.
@@ -134,13 +136,16 @@ def plan(
         origin: What asked for the run: repository, pull_request, commit, branch, actor, url.
             A newer run of the same repository, pull request and suite supersedes an older
             one that has not ended.
+        sinks: Names of the suite's sinks that trials go to, or what a suite would say of
+            others; none of them for ``()``. Default: all that the suite has.
 
     Raises:
         UserError: For a mistake in the suite, the dataset or the arguments.
     """
     with open_runtime(settings) as runtime:
         chosen = selection(kind, cases=cases, since=since, size=size)
-        planned = plan_suite(runtime, suite, chosen, origin=read_origin(origin))
+        asked_by = read_origin(origin)
+        planned = plan_suite(runtime, suite, chosen, origin=asked_by, sinks=sinks)
         return Run(planned.run_id, runtime.settings)
 
 
@@ -152,6 +157,7 @@ def run(
     since: str | None = None,
     size: int | None = None,
     origin: OriginLike = None,
+    sinks: Sinks = None,
     engine: Engine = "prefect",
     settings: Settings | None = None,
 ) -> Run:
@@ -160,9 +166,8 @@ def run(
     Args:
         engine: ``prefect`` shows the run in a Prefect server; ``direct`` needs none.
     """
-    planned = plan(
-        suite, kind=kind, cases=cases, since=since, size=size, origin=origin, settings=settings
-    )
+    which: dict[str, Any] = {"kind": kind, "cases": cases, "since": since, "size": size}
+    planned = plan(suite, origin=origin, sinks=sinks, settings=settings, **which)
     return resume(planned.id, engine=engine, settings=settings)
 
 
@@ -243,17 +248,19 @@ def plan_suite(
     *,
     origin: Origin | None = None,
     managed: bool = False,
+    sinks: Sinks = None,
 ) -> Planned:
     """Freeze a run of a suite in whatever form it comes.
 
     Args:
         origin: What asked for the run.
         managed: Whether the coordinator is to have it driven.
+        sinks: Those that trials go to, where they are not all that the suite has.
     """
     read, folder = find_suite(runtime, suite)
     return plan_run(
         runtime.database,
-        read,
+        with_sinks(read, sinks),
         folder=folder,
         selection=chosen,
         prompt_folders=runtime.prompt_folders,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ LISTED = 20
 
 LARGEST = 10 * 2**20
 """The most bytes of a suite file: large data belongs in the dataset."""
+
+
+_MAY_HOLD_SECRETS = {"headers", "url", "base_url"}
+"""Fields that are not repeated: people write into them what should be the name of a secret."""
 
 
 def load_suite(path: str | Path) -> Suite:
@@ -82,6 +87,31 @@ def parse_suite(data: Any, *, place: str) -> Suite:
         raise SuiteError("\n".join([f"suite {place} does not hold together:", *lines])) from None
 
 
+def with_sinks(suite: Suite, sinks: Iterable[str | dict[str, Any]] | None) -> Suite:
+    """A suite whose trials go to these sinks only, and to none of an empty list.
+
+    Args:
+        sinks: Names of the suite's sinks, or what a suite would say of others; None for
+            those that the suite has.
+
+    Raises:
+        SuiteError: When the suite has no sink of a name, or another one does not hold together.
+    """
+    if sinks is None:
+        return suite
+    own = {sink.name: sink for sink in suite.sinks}
+    chosen: list[Any] = []
+    for sink in sinks:
+        if isinstance(sink, str) and sink not in own:
+            known = ", ".join(own) or "none"
+            raise SuiteError(f"suite {suite.suite!r} has no sink {sink!r} (its sinks: {known})")
+        chosen.append(own[sink] if isinstance(sink, str) else sink)
+    if all(sink in suite.sinks for sink in chosen):
+        once = [sink for sink in suite.sinks if sink in chosen]
+        return suite.model_copy(update={"sinks": tuple(once)})
+    return parse_suite(suite.model_dump() | {"sinks": chosen}, place=repr(suite.suite))
+
+
 def _yaml(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error)
@@ -98,6 +128,8 @@ def _one(item: Any, data: Any) -> str:
     location = _location(item["loc"], data)
     path = _path(location)
     found = _shown(item.get("input"))
+    if location and location[-1] in _MAY_HOLD_SECRETS:
+        found = "what may hold a secret"
     match kind:
         case "missing":
             return f"{path}: is required, and not there"

@@ -21,15 +21,18 @@ from weirbox.cli.options import (
     ExportFormat,
     InCi,
     Kind,
+    NoSinks,
     Preview,
     PreviewCommand,
     PullRequest,
     Repository,
     RunId,
     Since,
+    SinkNames,
     SuiteFile,
     UsedEngine,
     origin_of,
+    sinks_of,
 )
 
 app = typer.Typer(
@@ -89,6 +92,8 @@ def plan(
     commit: Commit = None,
     branch: Branch = None,
     ci: InCi = False,
+    sink: SinkNames = None,
+    no_sinks: NoSinks = False,
     as_json: AsJson = False,
 ) -> None:
     """Freeze a run without starting it."""
@@ -97,7 +102,8 @@ def plan(
     chosen = Chosen(kind=kind, preview=preview, delta=delta, cases=case, since=since)
     origin = origin_of(repository, pull_request, commit, branch, ci)
     with screen(as_json=as_json) as to:
-        plan_suite(to, load_settings(), suite, chosen.selection(), origin)
+        sinks = sinks_of(sink, no_sinks)
+        plan_suite(to, load_settings(), suite, chosen.selection(), origin, sinks)
 
 
 @app.command(cls=PreviewCommand)
@@ -113,6 +119,8 @@ def run(
     commit: Commit = None,
     branch: Branch = None,
     ci: InCi = False,
+    sink: SinkNames = None,
+    no_sinks: NoSinks = False,
     engine: UsedEngine = Engine.PREFECT,
     as_json: AsJson = False,
 ) -> None:
@@ -122,7 +130,8 @@ def run(
     chosen = Chosen(kind=kind, preview=preview, delta=delta, cases=case, since=since)
     origin = origin_of(repository, pull_request, commit, branch, ci)
     with screen(as_json=as_json) as to:
-        status = run_suite(to, load_settings(), suite, chosen.selection(), engine.value, origin)
+        wanted, sinks = chosen.selection(), sinks_of(sink, no_sinks)
+        status = run_suite(to, load_settings(), suite, wanted, engine.value, origin, sinks)
     raise typer.Exit(status)
 
 

@@ -28,6 +28,7 @@ from weirbox.pipeline.running import run_url
 from weirbox.runtime import Drain, Runtime, come_to_rest, finalize, find_run, open_runtime
 from weirbox.store import claims, queries
 from weirbox.store.engine import DatabaseTrouble, in_words
+from weirbox.suites import with_sinks
 
 if TYPE_CHECKING:
     from weirbox.domain.run import Origin
@@ -84,12 +85,13 @@ def run_suite(
     chosen: Selection,
     engine: api.Engine,
     origin: Origin,
+    sinks: list[str] | None,
 ) -> int:
     """Plan a suite, drive the run, and show what it came to; gives the exit status.
 
     The server starts while the run is planned, but not for a mistake that shows at once.
     """
-    with _found(settings, file) as (runtime, suite, folder):
+    with _found(settings, file, sinks) as (runtime, suite, folder):
         with opened(runtime.database, suite.dataset, folder=folder):
             server = PrefectServer.begin(settings, screen) if engine == "prefect" else None
         planned = _plan(screen, runtime, suite, folder, chosen, origin)
@@ -100,10 +102,15 @@ def run_suite(
 
 
 def plan_suite(
-    screen: Screen, settings: Settings, file: Path, chosen: Selection, origin: Origin
+    screen: Screen,
+    settings: Settings,
+    file: Path,
+    chosen: Selection,
+    origin: Origin,
+    sinks: list[str] | None,
 ) -> None:
     """Freeze a run without starting it."""
-    with _found(settings, file) as (runtime, suite, folder):
+    with _found(settings, file, sinks) as (runtime, suite, folder):
         planned = _plan(screen, runtime, suite, folder, chosen, origin)
         with runtime.database.read() as connection:
             run = queries.summary(connection, planned.run_id)
@@ -112,13 +119,15 @@ def plan_suite(
 
 
 @contextmanager
-def _found(settings: Settings, file: Path) -> Iterator[tuple[Runtime, Suite, str]]:
-    """The store, and the suite with its folder; a mistake in a file shows before there is a
-    store."""
+def _found(
+    settings: Settings, file: Path, sinks: list[str] | None
+) -> Iterator[tuple[Runtime, Suite, str]]:
+    """The store, and the suite with these sinks and its folder; a mistake in a file shows
+    before there is a store."""
     read = api.read_suite(file) if file.exists() else None
     with open_runtime(settings) as runtime:
         suite, folder = read or api.find_suite(runtime, file)
-        yield runtime, suite, folder
+        yield runtime, with_sinks(suite, sinks), folder
 
 
 def _plan(

@@ -80,6 +80,13 @@ Repository = Annotated[
 PullRequest = Annotated[str | None, typer.Option(metavar="N", help="The pull request's number.")]
 Commit = Annotated[str | None, typer.Option(metavar="SHA", help="The commit.")]
 Branch = Annotated[str | None, typer.Option(metavar="B", help="The branch.")]
+SinkNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sink", metavar="NAME", help="Only this sink of the suite's; may be given again."
+    ),
+]
+NoSinks = Annotated[bool, typer.Option("--no-sinks", help="Send the trials to no sink.")]
 InCi = Annotated[
     bool, typer.Option("--ci", help="Take these from the job of GitHub Actions or GitLab CI.")
 ]
@@ -142,6 +149,19 @@ class Chosen:
         if not self.preview.isascii() or not self.preview.isdigit() or int(self.preview) < 1:
             raise NotPossible(f"--preview takes a number of cases, 1 or more, not {self.preview!r}")
         return int(self.preview)
+
+
+def sinks_of(names: list[str] | None, none: bool) -> list[str] | None:
+    """The sinks that a run's trials go to; None for the suite's own.
+
+    Raises:
+        UserError: When the options contradict each other.
+    """
+    from weirbox.errors import NotPossible
+
+    if names and none:
+        raise NotPossible("give either --sink or --no-sinks: a run cannot have both")
+    return [] if none else names or None
 
 
 def origin_of(
