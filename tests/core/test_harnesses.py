@@ -23,11 +23,11 @@ from weirbox.domain.case import Case
 from weirbox.domain.seams import Compute, Harness, TrialContext, Workshop
 from weirbox.domain.spec import ComputeSpec, HarnessSpec, RecordedHarness
 from weirbox.domain.trace import Observation, TraceEvent
+from weirbox.domain.tracing import traceparent_of
 from weirbox.domain.words import ErrorKind, EventKind
 from weirbox.errors import HarnessError, SuiteError
 from weirbox.harnesses import command
 from weirbox.harnesses.events import read_events
-from weirbox.harnesses.http import traceparent
 from weirbox.secrets import reader
 
 SPEC: TypeAdapter[HarnessSpec] = TypeAdapter(HarnessSpec)
@@ -334,10 +334,10 @@ class TestHttp:
         await self.ask(f"{url}/text")
         headers = {key.lower(): value for key, value in Service.seen[0]["headers"].items()}
         assert headers["x-weirbox-run-id"] == "run-7/c1/2"
-        assert headers["traceparent"] == traceparent("run-7/c1/2")
+        assert headers["traceparent"] == traceparent_of("run-7/c1/2")
         version, trace, span, flags = headers["traceparent"].split("-")
         assert (version, len(trace), len(span), flags) == ("00", 32, 16, "01")
-        assert traceparent("other") != traceparent("run-7/c1/2")
+        assert traceparent_of("other") != traceparent_of("run-7/c1/2")
 
     @pytest.mark.parametrize(
         ("path", "answer"),

@@ -36,7 +36,7 @@ POLICIES: dict[ErrorKind, Policy] = {
     ErrorKind.HARNESS_TRANSIENT: Policy(attempts=3, grade=False, count=False, fault=Fault.INFRA),
     ErrorKind.MISSING_RECORDING: Policy(attempts=1, grade=False, count=False, fault=Fault.CONFIG),
     ErrorKind.MISSING_SECRET: Policy(attempts=1, grade=False, count=False, fault=Fault.CONFIG),
-    ErrorKind.COLLECT: Policy(attempts=3, grade=True, count=False, fault=Fault.INFRA),
+    ErrorKind.COLLECT: Policy(attempts=1, grade=True, count=False, fault=Fault.INFRA),
     ErrorKind.SINK: Policy(attempts=2, grade=True, count=True, fault=Fault.INFRA),
     ErrorKind.INTERNAL: Policy(attempts=2, grade=False, count=False, fault=Fault.INFRA),
 }

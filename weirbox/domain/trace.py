@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 
 from weirbox.domain.base import Frozen
 from weirbox.domain.given import GivenScore
+from weirbox.domain.platforms import SourceTrace
 from weirbox.domain.words import ErrorKind, EventKind
 
 
@@ -91,6 +92,7 @@ class Observation(Frozen):
         output: The answer; text, or JSON where the harness gives JSON.
         duration: Seconds the harness took.
         correlation: The id the harness was given, the key of trace collection.
+        source: Where the trace stands that was pulled from a platform.
         given: Scores that a recording brought along, for graders of kind given.
     """
 
@@ -102,6 +104,7 @@ class Observation(Frozen):
     duration: float = 0.0
     correlation: str = ""
     error: StageError | None = None
+    source: SourceTrace | None = None
     given: dict[str, GivenScore] = Field(default_factory=dict)
 
 

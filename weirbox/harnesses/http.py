@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 import time
@@ -19,6 +18,7 @@ from weirbox.domain.seams import Handle, TrialContext, Workshop
 from weirbox.domain.spec import HttpHarness
 from weirbox.domain.template import Missing, fill, fill_json, lookup
 from weirbox.domain.trace import Observation, StageError, TraceEvent
+from weirbox.domain.tracing import traceparent_of
 from weirbox.domain.words import ErrorKind, EventKind
 from weirbox.errors import HarnessError
 from weirbox.harnesses.values import case_values, filled, read_secret, redact
@@ -116,7 +116,7 @@ class Http:
 
         headers = {
             "content-type": "application/json",
-            "traceparent": traceparent(context.correlation),
+            "traceparent": traceparent_of(context.correlation),
             "x-weirbox-run-id": quote(context.correlation, safe="/:"),
         }
         headers |= {
@@ -213,12 +213,6 @@ class Http:
                 message=f"{exchange.place} did not reply within {self._spec.timeout_s:g} s",
             ),
         )
-
-
-def traceparent(correlation: str) -> str:
-    """The W3C trace context of a trial: ids derived from its correlation id."""
-    ids = hashlib.sha256(correlation.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"00-{ids[:32]}-{ids[32:48]}-01"
 
 
 def _check_status(exchange: _Exchange, reply: _Reply) -> None:

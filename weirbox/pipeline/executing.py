@@ -1,4 +1,4 @@
-"""The execute stage of one trial: provision, harness, quiesce, compute graders, release.
+"""The execute stage of one trial: provision, harness, quiesce, compute graders, release, collect.
 
 Safe to run twice: nothing is shared between two executions but the case; what counts is
 the row that is written afterwards, under the driver's claim.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weirbox import graders
@@ -19,8 +19,9 @@ from weirbox.domain.score import Score
 from weirbox.domain.seams import Grader, Handle, TrialContext
 from weirbox.domain.template import fill
 from weirbox.domain.trace import Observation, StageError
-from weirbox.domain.words import ErrorKind
+from weirbox.domain.words import Collect, ErrorKind
 from weirbox.errors import TrialError
+from weirbox.pipeline.collecting import collected, correlation_env, is_due
 from weirbox.pipeline.kit import Kit
 from weirbox.store.rows import Ticket
 
@@ -56,7 +57,17 @@ async def execute(case: Case, ticket: Ticket, kit: Kit) -> Executed:
     if case.parse_error is not None:
         error = StageError(kind=ErrorKind.PARSE, message=case.parse_error.message)
         return Executed(observation=Observation(correlation=correlation, error=error))
-    context = TrialContext(trial=ticket.trial, correlation=correlation, env=_env(correlation))
+    env = correlation_env(kit.plan.suite.trace, correlation)
+    context = TrialContext(trial=ticket.trial, correlation=correlation, env=env)
+    executed = await _executed(case, context, kit)
+    if not is_due(executed.observation, kit, Collect.JOB):
+        return executed
+    observation = await collected(executed.observation, kit, Collect.JOB)
+    return replace(executed, observation=observation)
+
+
+async def _executed(case: Case, context: TrialContext, kit: Kit) -> Executed:
+    correlation = context.correlation
     if kit.compute is None:
         return Executed(observation=await _observe(case, None, context, kit))
     started = time.perf_counter()
@@ -114,13 +125,6 @@ async def _observe(
 def _failed(correlation: str, error: TrialError) -> Observation:
     value = StageError(kind=error.kind, message=str(error), detail=error.detail)
     return Observation(correlation=correlation, error=value)
-
-
-def _env(correlation: str) -> dict[str, str]:
-    return {
-        "WEIRBOX_RUN_ID": correlation,
-        "OTEL_RESOURCE_ATTRIBUTES": f"weirbox.run_id={correlation}",
-    }
 
 
 def _laid(content: str | bytes, values: Mapping[str, Any]) -> bytes:

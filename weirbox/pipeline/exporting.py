@@ -85,4 +85,5 @@ def trial_export(
         error=observation.error.message if observation.error else None,
         executed_at=executed_at.isoformat() if executed_at else None,
         judged_at=judged_at.isoformat() if judged_at else None,
+        source_trace=observation.source,
     )

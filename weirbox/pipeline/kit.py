@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from weirbox import compute, graders, harnesses, judges, rules, sinks
+from weirbox import compute, graders, harnesses, judges, rules, sinks, traces
 from weirbox.domain.judging import (
     AnthropicProvider,
     JudgeSpec,
@@ -17,6 +17,7 @@ from weirbox.domain.judging import (
     TierSpec,
 )
 from weirbox.domain.plan import Plan
+from weirbox.domain.pulling import TraceSource
 from weirbox.domain.score import Score
 from weirbox.domain.seams import (
     Compute,
@@ -59,6 +60,7 @@ class Kit:
     providers: Mapping[str, Provider]
     limiters: Mapping[str, AdaptiveLimiter]
     panel: judges.Panel
+    trace_source: TraceSource | None
     sinks: tuple[Sink, ...]
 
     @property
@@ -104,6 +106,8 @@ class Kit:
         closing = [self.harness.aclose()]
         closing += [provider.aclose() for provider in self.providers.values()]
         closing += [sink.aclose() for sink in self.sinks]
+        if self.trace_source is not None:
+            closing.append(self.trace_source.aclose())
         if self.compute is not None:
             closing.append(self.compute.aclose())
         within = (asyncio.wait_for(one, CLOSE_S) for one in closing)
@@ -166,6 +170,7 @@ def assemble(plan: Plan, run_id: str, workshop: Workshop) -> Kit:
         providers=providers,
         limiters=limiters,
         panel=judges.Panel(present, plan.prompts, providers, suite.routing, limiters),
+        trace_source=None if suite.trace is None else traces.build(suite.trace, workshop),
         sinks=tuple(sinks.build(spec, workshop.read_secret) for spec in suite.sinks),
     )
 

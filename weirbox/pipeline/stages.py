@@ -16,7 +16,8 @@ from weirbox.domain.policy import POLICIES
 from weirbox.domain.score import JudgeCall, Judged, Score
 from weirbox.domain.seams import Sink
 from weirbox.domain.trace import Observation, StageError
-from weirbox.domain.words import ErrorKind, ExportStatus, Stage, TrialStage
+from weirbox.domain.words import Collect, ErrorKind, ExportStatus, Stage, TrialStage
+from weirbox.pipeline.collecting import collected, is_due
 from weirbox.pipeline.executing import Executed, execute
 from weirbox.pipeline.exporting import export, trial_export
 from weirbox.pipeline.judging import Standing, judge, judge_again, unjudged
@@ -163,6 +164,10 @@ class Stages:
             earlier = await asyncio.to_thread(self._earlier_calls, item)
         ledger = TrialLedger(self.writer, item.ticket, self.kit.plan.suite.budget, earlier)
         observation = item.observation or Observation()
+        pulled = is_due(observation, self.kit, Collect.CONTROL_PLANE)
+        if pulled:
+            observation = await collected(observation, self.kit, Collect.CONTROL_PLANE)
+            item.observation = observation
         case, ticket = item.case, item.ticket
         if item.standing is not None:
             judged = await judge_again(
@@ -183,6 +188,7 @@ class Stages:
             stage=Stage.JUDGE,
             started_at=started,
             ended_at=item.judged_at,
+            observation=pack_observation(observation) if pulled else None,
             calls=tuple(ledger.free_calls),
             scores=scores,
             **self._decided(judged),

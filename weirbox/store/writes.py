@@ -208,7 +208,8 @@ def _columns(result: StageResult, *, retry: bool) -> tuple[str, ...]:
         return _ERROR_COLUMNS if retry else _STAGE_COLUMNS[Stage.EXECUTE]
     if retry:
         return ()
-    return _STAGE_COLUMNS[result.stage] + (_ERROR_COLUMNS if result.error else ())
+    pulled = ("observation",) if result.observation else ()
+    return _STAGE_COLUMNS[result.stage] + pulled + (_ERROR_COLUMNS if result.error else ())
 
 
 def _move_trials(connection: Connection, results: Iterable[StageResult]) -> None:
