@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sys
 import threading
 import time
 from collections import deque
@@ -189,6 +190,11 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, platform: FakePlatform) -> None:
         self.platform = platform
         super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who asks may go away before the answer; all else is shown."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

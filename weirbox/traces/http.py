@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
 
@@ -35,6 +35,8 @@ _TRANSIENT = frozenset({408, 425, 429})
 _SHORTEST_SECRET = 4
 
 Query = Sequence[tuple[str, str]]
+
+T = TypeVar("T")
 
 
 @functools.cache
@@ -162,12 +164,19 @@ class Api:
 
     def check(self, answer: Answer, doing: str) -> dict[str, Any]:
         """The answer's JSON object. Raises `TraceError` where it is none."""
+        return self._checked(answer, doing, dict)
+
+    def check_list(self, answer: Answer, doing: str) -> list[Any]:
+        """The answer's JSON list. Raises `TraceError` where it is none."""
+        return self._checked(answer, doing, list)
+
+    def _checked(self, answer: Answer, doing: str, shape: type[T]) -> T:
         if not answer.ok:
             raise self.refusal(answer, doing)
-        if not isinstance(answer.body, dict):
+        if not isinstance(answer.body, shape):
             raise TraceError(
-                f"{self.who}: {doing}: the answer is no JSON object: is this the address of "
-                f"the platform's API? It begins with {answer.said[:80]!r}",
+                f"{self.who}: {doing}: the answer is not what the platform's API gives: is "
+                f"this its address? It begins with {answer.said[:80]!r}",
                 status=answer.status,
             )
         return answer.body

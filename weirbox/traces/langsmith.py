@@ -91,9 +91,7 @@ class Langsmith(Source):
         answer = await self._api.get(
             f"{self._v1}/sessions", [("name", self._spec.project), ("limit", "1")]
         )
-        if not answer.ok:
-            raise self._api.refusal(answer, f"project {self._spec.project!r}")
-        found = answer.body if isinstance(answer.body, list) else []
+        found = self._api.check_list(answer, f"project {self._spec.project!r}")
         return next((one for one in found if one.get("name") == self._spec.project), None)
 
     async def _pages(

@@ -74,11 +74,17 @@ class Source(ABC):
                 f"the correlation id {correlation!r} cannot be searched for: it has other "
                 "characters than letters, digits, '.', '_' and '-'"
             )
-        found = await (
-            self._find_by_id(trace_id) if self._by_id else self._find_by_tag(correlation)
-        )
         parent = parent_span_of(correlation)
-        stands, events = await asyncio.to_thread(_told, found, parent)
+        try:
+            found = await (
+                self._find_by_id(trace_id) if self._by_id else self._find_by_tag(correlation)
+            )
+            stands, events = await asyncio.to_thread(_told, found, parent)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise TraceError(
+                f"{self._api.who} answers in a form that is not known: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         return Pulled(
             state=stands.state,
             events=events,
