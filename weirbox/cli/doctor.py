@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -11,10 +12,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weirbox import __version__, api
+from weirbox import __version__, api, sinks, traces
 from weirbox.cli.wording import grid, plural, word
 from weirbox.compute import bubblewrap
+from weirbox.domain.seams import Workshop
+from weirbox.domain.words import ProbeState
 from weirbox.errors import UserError, WeirboxError
+from weirbox.functions import absolute_suite
 from weirbox.pipeline.rehearsal import rehearse
 from weirbox.runtime import open_runtime
 from weirbox.services import Services, answers, configured_api_url
@@ -22,6 +26,9 @@ from weirbox.services import Services, answers, configured_api_url
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from weirbox.domain.pulling import TraceSource
+    from weirbox.domain.seams import Probe, ReadSecret, Sink
+    from weirbox.domain.spec import Suite
     from weirbox.settings import Settings
 
 PACKAGES = ("prefect", "sqlalchemy", "pydantic", "streamlit", "pandas", "pyarrow")
@@ -150,6 +157,7 @@ def _suite(settings: Settings, file: Path) -> Iterator[Finding]:
     with open_runtime(settings) as runtime:
         try:
             suite, folder = api.find_suite(runtime, file)
+            read_secret = runtime.read_secret
             found = rehearse(
                 runtime.database,
                 suite,
@@ -165,3 +173,34 @@ def _suite(settings: Settings, file: Path) -> Iterator[Finding]:
     for name, reason in found.skipped.items():
         yield Finding("judge", Level.WARN, f"{name!r} would be skipped: {reason}")
     yield from (Finding("preflight", Level.ERROR, problem) for problem in found.problems)
+    yield from asyncio.run(_platforms(suite, folder, read_secret))
+
+
+async def _platforms(suite: Suite, folder: str, read_secret: ReadSecret) -> list[Finding]:
+    """What trace source and sinks say when they are asked whether they can be used, all at
+    once."""
+    asked: dict[str, Sink | TraceSource] = {
+        f"sink {spec.name}": sinks.build(spec, read_secret)
+        for spec in absolute_suite(suite, folder).sinks
+    }
+    if suite.trace is not None:
+        workshop = Workshop(folder, lambda path: Path(path).read_bytes(), read_secret)
+        asked[f"traces {suite.trace.source.kind}"] = traces.build(suite.trace, workshop)
+    try:
+        answers = await asyncio.gather(*(one.probe() for one in asked.values()))
+    finally:
+        await asyncio.gather(*(one.aclose() for one in asked.values()))
+    return [_probed(what, answer) for what, answer in zip(asked, answers, strict=True)]
+
+
+def _probed(what: str, answer: Probe) -> Finding:
+    if answer.state is ProbeState.OK:
+        return Finding(what, Level.OK, answer.message)
+    return Finding(what, Level.ERROR, f"{answer.state}: {answer.message}", _ADVICE[answer.state])
+
+
+_ADVICE = {
+    ProbeState.AUTH: "set the secret, or have the platform take it",
+    ProbeState.UNREACHABLE: "start it, or mend its 'url' in the suite",
+    ProbeState.ERROR: "look whether 'url' leads to such a platform",
+}
