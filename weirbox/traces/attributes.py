@@ -113,24 +113,25 @@ def _kind(attributes: Attributes) -> SpanKind:
 
 
 def _usage(attributes: Attributes) -> Usage | None:
+    cost = _cost(attributes)
+    langfuse = decoded(attributes.get("langfuse.observation.usage_details"))
+    if isinstance(langfuse, dict):
+        return langfuse_usage(langfuse, cost)
     mlflow = decoded(attributes.get("mlflow.chat.tokenUsage"))
     counted = mlflow if isinstance(mlflow, dict) else {}
-    langfuse = decoded(attributes.get("langfuse.observation.usage_details"))
-    details = "llm.token_count.prompt_details."
-    found = usage_of(
-        given=_first_count(attributes, _gen_ai(_INPUT_TOKENS), "llm.token_count.prompt")
-        or _first_count(counted, _INPUT_TOKENS),
-        read=_first_count(attributes, _gen_ai(_CACHE_READ), f"{details}cache_read")
-        or _first_count(counted, _CACHE_READ),
-        written=_first_count(attributes, _gen_ai(_CACHE_WRITE), f"{details}cache_write")
-        or _first_count(counted, _CACHE_WRITE),
-        gave=_first_count(attributes, _gen_ai(_OUTPUT_TOKENS), "llm.token_count.completion")
-        or _first_count(counted, _OUTPUT_TOKENS),
-        cost=_cost(attributes),
+
+    def count(names: Sequence[str], openinference: str) -> int | None:
+        gen_ai = [f"gen_ai.usage.{name}" for name in names]
+        found = _first_count(attributes, [*gen_ai, f"llm.token_count.{openinference}"])
+        return _first_count(counted, names) if found is None else found
+
+    return usage_of(
+        given=count(_INPUT_TOKENS, "prompt"),
+        read=count(_CACHE_READ, "prompt_details.cache_read"),
+        written=count(_CACHE_WRITE, "prompt_details.cache_write"),
+        gave=count(_OUTPUT_TOKENS, "completion"),
+        cost=cost,
     )
-    if found is None and isinstance(langfuse, dict):
-        return langfuse_usage(langfuse, _cost(attributes))
-    return found
 
 
 def usage_of(
@@ -187,12 +188,8 @@ def _cost(attributes: Attributes) -> Any:
     return None
 
 
-def _gen_ai(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"gen_ai.usage.{name}" for name in names)
-
-
-def _first_count(values: Mapping[str, Any], names: Iterable[str], *more: str) -> int | None:
-    return next((values[name] for name in (*names, *more) if _is_count(values.get(name))), None)
+def _first_count(values: Mapping[str, Any], names: Iterable[str]) -> int | None:
+    return next((values[name] for name in names if _is_count(values.get(name))), None)
 
 
 def _is_count(value: Any) -> bool:
