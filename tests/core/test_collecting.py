@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import PASSES, Fakes, judged, scores, suite, summary, trials
+from tests.factories import PASSES, Fakes, go_on, judged, scores, suite, summary, trials
 from tests.factories import drive as driven
 from weirbox import traces
 from weirbox.domain.platforms import SourceTrace
@@ -16,11 +16,19 @@ from weirbox.domain.run import RunSummary
 from weirbox.domain.spec import Suite
 from weirbox.domain.trace import Observation, TraceEvent, Usage
 from weirbox.domain.tracing import trace_id_of
-from weirbox.domain.words import EventKind, ProbeState, PullState, RunStatus, ScoreState
+from weirbox.domain.words import (
+    EventKind,
+    FailedStage,
+    ProbeState,
+    PullState,
+    RunStatus,
+    ScoreState,
+)
 from weirbox.errors import TraceError
+from weirbox.pipeline import reopening
 from weirbox.store import queries
 from weirbox.store.engine import Database
-from weirbox.testing import MemorySink, ReplayJudge
+from weirbox.testing import MemorySink, ReplayJudge, ScriptedHarness
 from weirbox.traces import collecting
 
 STANDS = SourceTrace(platform="phoenix", base_url="http://p", scope="s", trace_id="t", url="u")
@@ -115,6 +123,29 @@ def test_a_trace_that_cannot_be_had_in_the_execute_stage_makes_the_trial_errored
     assert repr(found.correlation) in trial.error_message
     assert found.output == "in 0"
     assert scores(shared_database, run.run_id)["match"].passed is True
+
+
+@pytest.mark.parametrize(("answer", "error"), [(COMPLETE, None), (ABSENT, "collect")])
+def test_a_trace_that_is_missing_is_pulled_again_and_nothing_is_executed_again(
+    shared_database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Pulled,
+    error: str | None,
+) -> None:
+    platform, harness = Platform(ABSENT), ScriptedHarness()
+    made = traced(suite(2), "job")
+    run = drive(shared_database, made, platform, monkeypatch, harness=harness)
+    assert run.progress.errored == 2
+
+    platform.answer = answer
+    reopening.retry(shared_database, run.run_id, reopening.Wanted(stage=FailedStage.COLLECT))
+    again = go_on(shared_database, run.run_id, fakes=Fakes(harness=harness))
+
+    (trial, _) = trials(shared_database, run.run_id)
+    assert (trial.error_kind, trial.round) == (error, 2)
+    assert again.progress.scored == (2 if error is None else 0)
+    assert harness.runs == {"case-0": 1, "case-1": 1}
+    assert observation(shared_database, run).source == answer.trace
 
 
 @pytest.mark.parametrize("answer", [ABSENT, TraceError("refused", status=401)], ids=["no", "401"])

@@ -837,7 +837,7 @@ DECISIONS: dict[str, tuple[Judged, Wanted, tuple[str, set[str]] | None]] = {
     "a trace that could not be pulled": (
         failed(Stage.EXECUTE, ErrorKind.COLLECT),
         Wanted(stage=FailedStage.COLLECT),
-        ("execute", set()),
+        ("judge", set()),
     ),
     "collect is nothing else": (
         failed(Stage.EXECUTE, ErrorKind.PROVISION),

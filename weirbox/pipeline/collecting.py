@@ -11,7 +11,7 @@ from typing import Any
 from weirbox.domain.policy import POLICIES
 from weirbox.domain.trace import Observation, TraceEvent
 from weirbox.domain.tracing import ATTRIBUTE, TraceSpec, trace_id_of, traceparent_of
-from weirbox.domain.words import Collect, Correlate
+from weirbox.domain.words import Collect, Correlate, ErrorKind
 from weirbox.pipeline.kit import Kit
 from weirbox.traces.collecting import Collected, collect
 
@@ -39,6 +39,11 @@ def is_due(observation: Observation, kit: Kit, when: Collect) -> bool:
     return observation.error is None or POLICIES[observation.error.kind].grade
 
 
+def lacks_trace(observation: Observation) -> bool:
+    """Whether a trial is errored for nothing but its trace, which can be pulled again."""
+    return observation.error is not None and observation.error.kind is ErrorKind.COLLECT
+
+
 async def collected(observation: Observation, kit: Kit, when: Collect) -> Observation:
     """An observation with the trace of its trial.
 
@@ -48,7 +53,7 @@ async def collected(observation: Observation, kit: Kit, when: Collect) -> Observ
     assert kit.trace_source is not None, "a suite that collects has a source"
     correlation = observation.correlation
     found = await collect(kit.trace_source, correlation, trace_id_of(correlation))
-    error = observation.error
+    error = None if lacks_trace(observation) else observation.error
     if when is Collect.JOB:
         error = error or found.error
     return observation.model_copy(update=_from_trace(observation, found) | {"error": error})

@@ -128,8 +128,10 @@ def reentry(trial: Judged, wanted: Wanted, checks: Checks) -> Reentry | None:
         if not _follows_from_execution(trial, mark) and _wants_score(wanted, mark, checks)
     ]
     measured_first = any(checks.owner(mark.name) in checks.of_execute for mark in failed)
-    if _wants_execution(wanted, trial) or measured_first:
-        return Reentry(seq=trial.seq, stage=TrialStage.EXECUTE)
+    if measured_first or _wants_execution(wanted, trial):
+        lacks_trace = trial.error_kind == ErrorKind.COLLECT and not measured_first
+        stage = TrialStage.JUDGE if lacks_trace else TrialStage.EXECUTE
+        return Reentry(seq=trial.seq, stage=stage)
     if trial.error_stage == Stage.JUDGE and wanted.at(FailedStage.JUDGE, ErrorKind.INTERNAL):
         return Reentry(seq=trial.seq, stage=TrialStage.JUDGE)
     if failed:

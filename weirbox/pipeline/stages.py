@@ -17,7 +17,7 @@ from weirbox.domain.score import JudgeCall, Judged, Score
 from weirbox.domain.seams import Sink
 from weirbox.domain.trace import Observation, StageError
 from weirbox.domain.words import Collect, ErrorKind, ExportStatus, Stage, TrialStage
-from weirbox.pipeline.collecting import collected, is_due
+from weirbox.pipeline.collecting import collected, is_due, lacks_trace
 from weirbox.pipeline.executing import Executed, execute
 from weirbox.pipeline.exporting import export, trial_export
 from weirbox.pipeline.judging import Standing, judge, judge_again, unjudged
@@ -164,10 +164,11 @@ class Stages:
             earlier = await asyncio.to_thread(self._earlier_calls, item)
         ledger = TrialLedger(self.writer, item.ticket, self.kit.plan.suite.budget, earlier)
         observation = item.observation or Observation()
-        pulled = is_due(observation, self.kit, Collect.CONTROL_PLANE)
+        recollected = lacks_trace(observation) and item.ticket.round > 1
+        pulled = recollected or is_due(observation, self.kit, Collect.CONTROL_PLANE)
         if pulled:
-            observation = await collected(observation, self.kit, Collect.CONTROL_PLANE)
-            item.observation = observation
+            when = Collect.JOB if recollected else Collect.CONTROL_PLANE
+            observation = item.observation = await collected(observation, self.kit, when)
         case, ticket = item.case, item.ticket
         if item.standing is not None:
             judged = await judge_again(
@@ -189,6 +190,9 @@ class Stages:
             started_at=started,
             ended_at=item.judged_at,
             observation=pack_observation(observation) if pulled else None,
+            recollected=recollected,
+            error=observation.error if recollected else None,
+            error_stage=Stage.EXECUTE if recollected else None,
             calls=tuple(ledger.free_calls),
             scores=scores,
             **self._decided(judged),

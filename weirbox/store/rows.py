@@ -79,6 +79,8 @@ class StageResult:
         stage: The stage that ended.
         next_stage: Where the trial goes on; the same stage for another attempt.
         observation: Packed, by `pack_observation`.
+        recollected: Whether the judge stage has pulled a trace again that the execution lacked:
+            `error` is what is left of the execution's error then.
         calls: Free judge calls that were not booked one by one.
     """
 
@@ -101,6 +103,7 @@ class StageResult:
     exports: tuple[ExportRecord, ...] = ()
     calls: tuple[JudgeCall, ...] = ()
     reuse_key: str | None = None
+    recollected: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -209,7 +209,8 @@ def _columns(result: StageResult, *, retry: bool) -> tuple[str, ...]:
     if retry:
         return ()
     pulled = ("observation",) if result.observation else ()
-    return _STAGE_COLUMNS[result.stage] + pulled + (_ERROR_COLUMNS if result.error else ())
+    told = _ERROR_COLUMNS if result.error or result.recollected else ()
+    return _STAGE_COLUMNS[result.stage] + pulled + told
 
 
 def _move_trials(connection: Connection, results: Iterable[StageResult]) -> None:
