@@ -135,7 +135,10 @@ def _trial_page(trial: dict[str, Any]) -> Iterator[RenderableType]:
         rows = [(p["check"], p["action"], cut(p["message"], SHORT)) for p in trial["proposals"]]
         yield grid(("check", "proposal", ""), rows)
     if trial["exports"]:
-        rows = [(e["sink"], word(e["status"]), e["message"]) for e in trial["exports"]]
+        rows = [
+            (e["sink"], word(e["status"]), f"{e['url'] or ''}\n{e['message']}".strip())
+            for e in trial["exports"]
+        ]
         yield grid(("sink", "export", ""), rows)
     yield from _history(trial)
 

@@ -76,9 +76,9 @@ class PlatformSink(ABC, Generic[Spec, Place]):
         """Send one trial; sending it again changes no count. Never raises."""
         run = self._run
         if run is None or run.run_id != trial.run_id:
-            return self._failed(trial, f"it is not set up for run {trial.run_id!r}")
+            return _failed(f"it is not set up for run {trial.run_id!r}")
         if not self._circuit.admits():
-            return self._failed(trial, self._left_alone())
+            return _failed(self._left_alone())
         limit = min(SLOW_S, self._spec.timeout_s) if self._circuit.is_open else self._spec.timeout_s
         try:
             return await self._sent(trial, run, limit)
@@ -87,13 +87,13 @@ class PlatformSink(ABC, Generic[Spec, Place]):
             raise
         except SecretTrouble as error:
             self._circuit.came_to_nothing()
-            return self._failed(trial, str(error))
+            return _failed(str(error))
         except Refused as error:
             self._judge(error)
-            return self._failed(trial, str(error))
+            return _failed(str(error))
         except Exception as error:  # noqa: BLE001 - a trial may hold anything
             self._circuit.came_to_nothing()
-            return self._failed(trial, f"{type(error).__name__}: {error}")
+            return _failed(f"{type(error).__name__}: {error}")
 
     async def probe(self) -> Probe:
         """Ask whether trials could be sent, within ten seconds. Never raises."""
@@ -182,7 +182,7 @@ class PlatformSink(ABC, Generic[Spec, Place]):
         if not delivery.left_out:
             return ExportOutcome(ExportStatus.SUCCEEDED, url=delivery.url)
         first, more = delivery.left_out[0], len(delivery.left_out) - 1
-        message = f"{self._where(trial)}: {first}" + (f" (and {more} more)" if more else "")
+        message = f"{first} (and {more} more)" if more else str(first)
         return ExportOutcome(ExportStatus.PARTIAL, url=delivery.url, message=message)
 
     async def _ready(self, run: RunHeader) -> Place:
@@ -206,15 +206,13 @@ class PlatformSink(ABC, Generic[Spec, Place]):
     def _left_alone(self) -> str:
         left = self._circuit.seconds_left
         return (
-            f"it is left alone for {left:.0f} s, as the run does not wait for it: "
-            f"{self._circuit.why}; send what is missing with: weirbox export-retry"
+            f"{self._circuit.why}; it is left alone for {left:.0f} s, as the run does not wait "
+            "for it: `weirbox export-retry` sends what is missing"
         )
 
-    def _failed(self, trial: TrialExport, why: str) -> ExportOutcome:
-        return ExportOutcome(ExportStatus.FAILED, message=f"{self._where(trial)}: {why}")
 
-    def _where(self, trial: TrialExport) -> str:
-        return f"sink {self.name!r}, case {trial.case_id[:100]!r}, trial {trial.trial}"
+def _failed(why: str) -> ExportOutcome:
+    return ExportOutcome(ExportStatus.FAILED, message=why)
 
 
 def _has_failed(task: asyncio.Task[Any]) -> bool:
