@@ -46,6 +46,7 @@ _GROUPS = {
     "usage": ("usageDetails", "costDetails", "totalCost"),
     "trace_context": ("tags", "release", "traceName"),
 }
+_PRICES = ("modelId", "inputPrice", "outputPrice", "totalPrice")
 _CORE = ("id", "traceId", "startTime", "endTime", "projectId", "parentObservationId", "type")
 
 
@@ -179,7 +180,7 @@ class FakeLangfuse(FakePlatform):
             "release": None,
             "traceName": None,
         }
-        return {name: whole[name] for name in names}
+        return dict.fromkeys(_PRICES) | {name: whole[name] for name in names}
 
     def _trace(self, spans: list[FakeSpan]) -> dict[str, Any]:
         first = min(spans, key=lambda span: span.start)
