@@ -15,6 +15,7 @@ from prefect.exceptions import PrefectException
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.finalize_run import finalize_run
+from flows.outages import spare_events, spare_requests
 from flows.requests import FinalizeRequest
 from flows.runner import PrefectRunner
 from flows.stopping import Stop, is_deployed, own_flow_run, within_patience
@@ -45,6 +46,7 @@ async def drive(
         dispatch: What the coordinator knows this driver by; it ends here, whatever happens.
     """
     message = "it was cut off"
+    spare_events()
     try:
         stop.follow(run_id)
         labels = await asyncio.to_thread(labels_of, runtime, run_id)
@@ -61,7 +63,8 @@ async def drive(
 
 
 async def _drive(runtime: Runtime, run_id: str, stop: Stop, dispatch: int | None) -> None:
-    settings = runtime.settings
+    deployed = is_deployed(own_flow_run())
+    settings = within_patience(runtime.settings) if deployed else runtime.settings
     watch = on_driver.get()
 
     def begun(driver: Driver) -> None:
@@ -74,12 +77,14 @@ async def _drive(runtime: Runtime, run_id: str, stop: Stop, dispatch: int | None
         await drive_run(
             runtime.database,
             run_id,
-            settings=within_patience(settings) if is_deployed(own_flow_run()) else settings,
+            settings=settings,
             read_secret=runtime.read_secret,
             make_runner=lambda kit: PrefectRunner(),
             on_driver=begun,
             dispatch=dispatch,
         )
+        if not deployed:
+            await spare_requests()
 
 
 def _end(runtime: Runtime, dispatch: int, message: str) -> None:

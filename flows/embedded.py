@@ -9,6 +9,7 @@ from prefect.exceptions import PrefectException
 
 from flows.driving import on_driver
 from flows.evaluate_run import evaluate_run
+from flows.outages import retries_as_before
 from flows.requests import EvaluateRequest
 from weirbox.pipeline.driver import Driver
 from weirbox.runtime import using
@@ -28,7 +29,7 @@ async def evaluate_here(
     """
     token = on_driver.set(watch)
     try:
-        with using(settings):
+        with using(settings), retries_as_before():
             state = await evaluate_run(EvaluateRequest(run_id=run_id), return_state=True)
     except (httpx.HTTPError, PrefectException, RuntimeError) as error:
         return error  # the flow's own errors are states: this is the engine's
