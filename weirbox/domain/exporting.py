@@ -42,7 +42,7 @@ class PlatformSink(Frozen):
     name: Name
     url: BaseUrl
     headers: Headers = Field(default_factory=dict)
-    timeout_s: Seconds = Field(default=15.0, gt=0)
+    timeout_s: Seconds = Field(default=15.0, gt=0, le=30)
 
 
 class MlflowSink(PlatformSink):

@@ -45,6 +45,7 @@ class Item:
     Attributes:
         standing: Where some checks only are measured again: what stands of the others.
         sent: The sinks that have the trial already.
+        exports: What became of it at those that took it in an attempt before.
     """
 
     ticket: Ticket
@@ -56,6 +57,7 @@ class Item:
     standing: Standing | None = None
     judged: Judged | None = None
     sent: frozenset[str] = frozenset()
+    exports: tuple[ExportRecord, ...] = ()
     judged_at: datetime | None = None
     cost_usd: float | None = None
     in_window: bool = False
@@ -236,6 +238,8 @@ class Stages:
         )
         failed = [f"{r.sink}: {r.message}" for r in records if r.status is ExportStatus.FAILED]
         if failed and item.ticket.attempt < POLICIES[ErrorKind.SINK].attempts:
+            taken = tuple(r for r in records if r.status is not ExportStatus.FAILED)
+            item.exports, item.sent = (*item.exports, *taken), item.sent | {r.sink for r in taken}
             error = StageError(kind=ErrorKind.SINK, message="; ".join(failed))
             return _again(Stage.EXPORT, item, started, error)
         return StageResult(
@@ -244,7 +248,7 @@ class Stages:
             started_at=started,
             ended_at=utc_now(),
             next_stage=TrialStage.DONE,
-            exports=records,
+            exports=(*item.exports, *records),
         )
 
     def _sinks_of(self, item: Item) -> tuple[Sink, ...]:
@@ -330,7 +334,8 @@ class Stages:
                 ExportRecord, status=ExportStatus.FAILED, url=None, message=error.message
             )
             return replace(
-                ended, exports=tuple(failed(sink=sink.name) for sink in self._sinks_of(item))
+                ended,
+                exports=(*item.exports, *(failed(sink=s.name) for s in self._sinks_of(item))),
             )
         standing = item.standing.scores if item.standing is not None else item.executed_scores
         judged = unjudged(standing, self.kit, error)

@@ -169,9 +169,11 @@ class PlatformSink(ABC, Generic[Spec, Place]):
     async def _sent(self, trial: TrialExport, run: RunHeader, limit: float) -> ExportOutcome:
         """Send, and note how it went; the first trials may take long, since servers load what
         they need when it is first asked for."""
+        begun = time.monotonic()
         place = await within(limit, self._ready(run), "its set-up")
         started, warm = time.monotonic(), self._warm
-        delivery = await within(limit, self._deliver(trial, run, place), "the trial")
+        left = limit - (started - begun)
+        delivery = await within(left, self._deliver(trial, run, place), "the trial")
         took, self._warm = time.monotonic() - started, True
         if down := next((part for part in delivery.left_out if part.of_platform), None):
             self._judge(down)
