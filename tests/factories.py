@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 from weirbox import compute, graders, harnesses, judges, rules, sinks
 from weirbox.domain.run import RunSummary
 from weirbox.domain.score import Score
-from weirbox.domain.seams import Compute, Grader, Harness, Provider, Rule, Sink
+from weirbox.domain.seams import Compute, Grader, Harness, Provider, ReadSecret, Rule, Sink
 from weirbox.domain.spec import Suite
 from weirbox.domain.words import RunStatus
 from weirbox.errors import WeirboxError
@@ -124,6 +124,7 @@ async def driving(
     lease_s: float = 30.0,
     grace_s: float = 5.0,
     fakes: Fakes | None = None,
+    read_secret: ReadSecret = no_secret,
 ) -> RunStatus:
     """Drive a run in this event loop, and finalize it where it completes."""
     with (fakes or Fakes()).in_place():
@@ -131,7 +132,7 @@ async def driving(
             database,
             run_id,
             settings=settings(lease_s=lease_s, grace_s=grace_s),
-            read_secret=no_secret,
+            read_secret=read_secret,
             make_runner=lambda kit: runner or DirectRunner(),
             on_driver=on_driver,
         )
