@@ -39,6 +39,8 @@ class FakeLangsmith(FakePlatform):
         self.generation = generation
         self.project = project
         self.required = {"x-api-key": API_KEY}
+        self._made = 0
+        self._all: list[dict[str, Any]] = []
 
     def unauthorized(self, request: Request) -> Reply:
         """What is wrong with the key."""
@@ -98,7 +100,11 @@ class FakeLangsmith(FakePlatform):
     def _runs(self, asked: dict[str, Any], trace: str, projects: str) -> list[dict[str, Any]]:
         if PROJECT_ID not in asked.get(projects, ()):
             return []
-        runs = [run for spans in self.traces().values() for run in _trace_runs(spans)]
+        if self._made != len(self.spans):
+            self._made = len(self.spans)
+            made = [run for spans in self.traces().values() for run in _trace_runs(spans)]
+            self._all = sorted(made, key=lambda run: str(run["start_time"]), reverse=True)
+        runs = self._all
         if asked.get(trace):
             runs = [run for run in runs if run["trace_id"] == asked[trace]]
         if asked.get("filter"):
@@ -106,7 +112,7 @@ class FakeLangsmith(FakePlatform):
             if wanted is None:
                 raise ValueError(f"the fake knows no such filter: {asked['filter']}")
             runs = [r for r in runs if r["extra"]["metadata"].get(wanted[1]) == wanted[2]]
-        return sorted(runs, key=lambda run: str(run["start_time"]), reverse=True)
+        return runs
 
 
 def _trace_runs(spans: list[FakeSpan]) -> list[dict[str, Any]]:
