@@ -19,7 +19,7 @@ off then: two such at a time are less than one trial per second."""
 FIRST_PAUSE_S = 5.0
 """How long the sink is left alone; doubled each time that it is still bad then."""
 
-LONGEST_PAUSE_S = 60.0
+LONGEST_PAUSE_S = 20.0
 
 
 class Circuit:
