@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 from tests.chaos.world import World
 from weirbox.domain.run import RunSummary
@@ -13,6 +17,8 @@ from weirbox.store.engine import Database
 
 PATIENCE_S = 300.0
 """After how long a run that does not end is a finding."""
+
+ROOT = Path(__file__).parents[2]
 
 _OVER = object()
 
@@ -63,3 +69,17 @@ def log(place: World) -> str:
     """What the processes of a world have said."""
     file = place.folder / "log"
     return file.read_text() if file.exists() else ""
+
+
+def command(
+    database: Database, *arguments: str, pages: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command on a database that may not grow beyond so many pages, where given."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.chaos.full", str(pages), *arguments],
+        env={**os.environ, "WEIRBOX_DATABASE_URL": database.url, "COLUMNS": "200"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
