@@ -326,4 +326,4 @@ async def within(seconds: float, work: Coroutine[Any, Any, T], what: str) -> T:
         async with asyncio.timeout(seconds):
             return await work
     except TimeoutError:
-        raise Refused(f"{what}: no answer within {seconds:.3g} s", transient=True) from None
+        raise Refused(f"{what}: no answer within {seconds:.2g} s", transient=True) from None
