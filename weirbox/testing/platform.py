@@ -23,6 +23,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 
+_POLL_S = 0.02
+"""How long a fake that is left takes to notice."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpanEvent:
     """Something that happened within a span; `at` is in nanoseconds since 1970."""
