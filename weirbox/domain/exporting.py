@@ -46,7 +46,7 @@ class PlatformSink(Frozen):
 
 
 class MlflowSink(PlatformSink):
-    """An MLflow server, 3.12 or newer.
+    """An MLflow server, 3.10 or newer.
 
     Attributes:
         experiment: Its name; made if need be. Default: the suite's name.
