@@ -336,7 +336,7 @@ async def test_scores_are_attached_to_a_trace_that_is_there_already(name: str) -
             base_url=receiver.url,
             scope=None if name == "langfuse" else "answers",
             trace_id=original,
-            url="http://there",
+            url="http://there/project/project-1/traces/x",
         )
         (outcome,) = await sent(platform, receiver, judged("one", source_trace=source))
         assert outcome.status is ExportStatus.SUCCEEDED, outcome.message
@@ -344,7 +344,10 @@ async def test_scores_are_attached_to_a_trace_that_is_there_already(name: str) -
         assert (spans, runs, scores) == (before[0], before[1], before[2] + 5)
         assert {_trace_of(one) for one in receiver.scores.values()} == {original}
         assert original in (outcome.url or "")
-        elsewhere = source.model_copy(update={"base_url": "http://elsewhere"})
+        other = {"url": "http://there/project/another/traces/x"}
+        if name != "langfuse":
+            other = {"base_url": "http://elsewhere"}
+        elsewhere = source.model_copy(update=other)
         await sent(platform, receiver, judged("two", source_trace=elsewhere))
         assert held(receiver)[0] + held(receiver)[1] == 2 * (before[0] + before[1])
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from weirbox.domain.exporting import LangfuseSink
+from weirbox.domain.platforms import SourceTrace
 from weirbox.domain.seams import ReadSecret, RunHeader, TrialExport
 from weirbox.sinks import otlp
 from weirbox.sinks.platform import Delivery, PlatformSink
@@ -41,6 +42,8 @@ class Langfuse(PlatformSink[LangfuseSink, str]):
 
     async def _deliver(self, trial: TrialExport, run: RunHeader, place: str) -> Delivery:
         trace_id = self._attached_to(trial, run)
+        if not _is_of(place, trial.source_trace):
+            trace_id = None
         left_out = []
         if trace_id is None:
             trace = self._trace(trial, run)
@@ -85,6 +88,11 @@ class Langfuse(PlatformSink[LangfuseSink, str]):
 
     async def _ask(self) -> None:
         await self._project()
+
+
+def _is_of(project: str, source: SourceTrace | None) -> bool:
+    """Whether a trace is of the project, which no one names and its link tells."""
+    return source is None or source.url is None or f"/project/{project}/" in source.url
 
 
 def _shown(trace: TraceSpans, trial: TrialExport, run: RunHeader) -> Attributes:
