@@ -28,7 +28,7 @@ from weirbox.runtime import open_runtime
 from weirbox.settings import Settings
 from weirbox.store import dispatches, queries
 from weirbox.store.engine import Database
-from weirbox.store.writes import change_status
+from weirbox.store.writes import change_status, note
 
 LOOK_S = 3.0
 """How often a flow run looks whether it was cancelled, where no signal tells it earlier."""
@@ -202,7 +202,8 @@ def give_back(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> Non
             reap_dead(database, run_id)
             with database.write() as connection:
                 message = state.message or f"its flow run is {state.name}"
-                dispatches.end_dispatch(connection, dispatch, message)
+                if dispatches.end_dispatch(connection, dispatch, message):
+                    note(connection, run_id, kind="driver", message=f"a driver is gone: {message}")
 
 
 async def was_cancelled_by_hand(client: PrefectClient, flow_run: FlowRun) -> bool:

@@ -112,10 +112,13 @@ COMMON = {"required", "authority", "on", "otherwise", "check", "propose", "when"
 """Fields that all graders or all rules share, and that are shown once."""
 
 
-def test_the_suite_page_shows_every_field_of_a_suite(tmp_path: Path) -> None:
+SUITE_PAGES = {"suite.md", "sinks.md", "traces.md"}
+
+
+def test_the_suite_pages_show_every_field_of_a_suite(tmp_path: Path) -> None:
     shown: set[tuple[type[BaseModel], str]] = set()
     for block in BLOCKS:
-        if block.page.name == "suite.md" and (block.language, block.label) == ("yaml", ""):
+        if block.page.name in SUITE_PAGES and (block.language, block.label) == ("yaml", ""):
             _given(_suite_of(block, tmp_path), shown)
     shared = {name for _, name in shown} & COMMON
 

@@ -57,13 +57,15 @@ def _of_github(environ: Mapping[str, str]) -> dict[str, str | None]:
     of a pull request is that of its merge into the base."""
     pull = re.fullmatch(r"refs/pull/(\d+)/\w+", environ.get("GITHUB_REF", ""))
     server, repository = environ.get("GITHUB_SERVER_URL"), environ.get("GITHUB_REPOSITORY")
+    job = environ.get("GITHUB_RUN_ID")
+    known = server and repository and job
     return {
         "repository": repository,
         "pull_request": pull and pull[1],
         "commit": environ.get("GITHUB_SHA"),
         "branch": environ.get("GITHUB_HEAD_REF") or environ.get("GITHUB_REF_NAME"),
         "actor": environ.get("GITHUB_ACTOR"),
-        "url": f"{server}/{repository}/actions/runs/{environ.get('GITHUB_RUN_ID')}",
+        "url": f"{server}/{repository}/actions/runs/{job}" if known else None,
     }
 
 

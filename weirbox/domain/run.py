@@ -15,7 +15,7 @@ class Origin(Frozen):
     """What asked for a run; free text, shown and never interpreted but for `supersede_key`."""
 
     repository: str | None = None
-    pull_request: str | None = None
+    pull_request: str | int | None = None
     commit: str | None = None
     branch: str | None = None
     actor: str | None = None
