@@ -16,7 +16,7 @@ from weirbox.testing.memory import (
 )
 from weirbox.testing.mlflow import FakeMlflow
 from weirbox.testing.phoenix import FakePhoenix
-from weirbox.testing.platform import FakePlatform, FakeSpan, SpanEvent
+from weirbox.testing.platform import FakePlatform, FakeSpan, Reply, SpanEvent
 
 __all__ = [
     "Clock",
@@ -32,6 +32,7 @@ __all__ = [
     "MemoryHandle",
     "MemorySink",
     "ReplayJudge",
+    "Reply",
     "ScriptedHarness",
     "SpanEvent",
 ]
