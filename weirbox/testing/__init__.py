@@ -17,6 +17,13 @@ from weirbox.testing.memory import (
 from weirbox.testing.mlflow import FakeMlflow
 from weirbox.testing.phoenix import FakePhoenix
 from weirbox.testing.platform import FakePlatform, FakeSpan, Reply, SpanEvent
+from weirbox.testing.receivers import (
+    LangfuseReceiver,
+    LangsmithReceiver,
+    MlflowReceiver,
+    OtlpReceiver,
+    PhoenixReceiver,
+)
 
 __all__ = [
     "Clock",
@@ -27,10 +34,15 @@ __all__ = [
     "FakePhoenix",
     "FakePlatform",
     "FakeSpan",
+    "LangfuseReceiver",
+    "LangsmithReceiver",
     "MemoryCompute",
     "MemoryEngine",
     "MemoryHandle",
     "MemorySink",
+    "MlflowReceiver",
+    "OtlpReceiver",
+    "PhoenixReceiver",
     "ReplayJudge",
     "Reply",
     "ScriptedHarness",
