@@ -178,10 +178,9 @@ def _as_v2(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _details(span: FakeSpan) -> dict[str, int]:
-    names = {"cache_read": "cache_read", "cache_creation": "cache_creation"}
     return {
-        shown: span.attributes[f"gen_ai.usage.{name}.input_tokens"]
-        for name, shown in names.items()
+        name: span.attributes[f"gen_ai.usage.{name}.input_tokens"]
+        for name in ("cache_read", "cache_creation")
         if f"gen_ai.usage.{name}.input_tokens" in span.attributes
     }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -156,7 +157,7 @@ class Langfuse(Source):
             if answer.status == 404:
                 raise self._nothing_here(answer)
             trace = self._api.check(answer, f"trace {trace_id}")
-            spans += [_span(one) for one in trace.get("observations") or ()]
+            spans += await asyncio.to_thread(_spans, trace.get("observations") or [])
             self._room(spans)
             link = link or trace.get("htmlPath")
         return self._told(spans, link)
@@ -188,6 +189,10 @@ class Langfuse(Source):
 
     def _nothing_here(self, answer: Answer) -> TraceError:
         return self._api.refusal(answer, "traces", "is this the address of a Langfuse server?")
+
+
+def _spans(given: Sequence[Mapping[str, Any]]) -> list[Span]:
+    return [_span(one) for one in given]
 
 
 def _span(given: Mapping[str, Any]) -> Span:
