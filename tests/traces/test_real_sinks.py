@@ -11,11 +11,14 @@ import httpx
 import pytest
 
 from tests.core.sink_cases import HEADER, a_sink, judged
+from tests.factories import no_secret
 from tests.platforms import Server
+from weirbox import traces
 from weirbox.domain.exporting import MlflowSink, PhoenixSink, SinkSpec
 from weirbox.domain.platforms import SourceTrace
-from weirbox.domain.seams import ExportOutcome, RunHeader, TrialExport
-from weirbox.domain.words import ExportStatus, ProbeState
+from weirbox.domain.seams import ExportOutcome, RunHeader, TrialExport, Workshop
+from weirbox.domain.tracing import TraceSpec
+from weirbox.domain.words import EventKind, ExportStatus, ProbeState, PullState
 
 pytestmark = [pytest.mark.slow, pytest.mark.platforms]
 
@@ -59,6 +62,13 @@ class Real:
         """How many spans each trace has."""
         return _mlflow_traces(self) if self.kind == "mlflow" else _phoenix_traces(self)
 
+    async def arrived(self, traces: int) -> list[str]:
+        """The traces, once so many are there whole: Phoenix inserts what it took a while later."""
+        async with asyncio.timeout(30):
+            while list((found := self.traces()).values()) != [5] * traces:
+                await asyncio.sleep(0.2)
+        return list(found)
+
     def scores(self, trace: str) -> dict[str, tuple[Any, str]]:
         """A trace's scores as `EXPECTED` has them."""
         found = _mlflow_scores(self, trace) if self.kind == "mlflow" else _phoenix(self, trace)
@@ -77,9 +87,7 @@ async def test_a_trial_is_one_trace_with_scores_however_often_it_is_sent(real: R
     outcomes = await real.send(one, one, two)
     outcomes += await real.send(two, one)
     assert [outcome.status for outcome in outcomes] == [ExportStatus.SUCCEEDED] * 5, outcomes
-    traces = real.traces()
-    assert list(traces.values()) == [5, 5]
-    for trace in traces:
+    for trace in await real.arrived(2):
         assert real.scores(trace) == EXPECTED
 
 
@@ -88,13 +96,13 @@ async def test_many_at_once_arrive_each_once_in_one_experiment(real: Real) -> No
         trials = [real.trial(f"c{n}") for n in range(20)]
         outcomes = await asyncio.gather(*(sink.send(trial) for trial in trials))
     assert {outcome.status for outcome in outcomes} == {ExportStatus.SUCCEEDED}, outcomes
-    assert list(real.traces().values()) == [5] * 20
+    assert len(await real.arrived(20)) == 20
 
 
 async def test_the_link_of_a_trial_leads_to_a_page_and_names_its_trace(real: Real) -> None:
     (outcome,) = await real.send(real.trial("one"))
     assert outcome.url is not None
-    (trace,) = real.traces()
+    (trace,) = await real.arrived(1)
     assert trace in outcome.url
     page = await asyncio.to_thread(httpx.get, outcome.url, follow_redirects=True, timeout=60)
     assert page.status_code == 200
@@ -103,7 +111,7 @@ async def test_the_link_of_a_trial_leads_to_a_page_and_names_its_trace(real: Rea
 
 async def test_scores_are_attached_to_a_trace_that_is_there_already(real: Real) -> None:
     await real.send(real.trial("original", scores=()))
-    (original,) = real.traces()
+    (original,) = await real.arrived(1)
     source = SourceTrace(
         platform=real.kind, base_url=real.server.url, scope=real.suite, trace_id=original
     )
@@ -119,7 +127,30 @@ async def test_hostile_and_large_trials_arrive(real: Real) -> None:
     trial = real.trial("big", input=hostile, output={"text": "x" * 3_000_000, hostile: hostile})
     (outcome,) = await real.send(trial)
     assert outcome.status is ExportStatus.SUCCEEDED, outcome.message
-    assert list(real.traces().values()) == [5]
+    assert len(await real.arrived(1)) == 1
+
+
+async def test_what_was_sent_can_be_pulled_as_the_trace_that_it_was(real: Real) -> None:
+    (outcome,) = await real.send(real.trial("one"))
+    assert outcome.url is not None
+    (trace,) = await real.arrived(1)
+    scope = {"experiment" if real.kind == "mlflow" else "project": real.suite}
+    source = {"kind": real.kind, "url": real.server.url} | scope
+    spec = TraceSpec.model_validate({"source": source, "correlate": "id"})
+    pulling = traces.build(spec, Workshop("/", lambda path: b"", no_secret))
+    try:
+        pulled = await pulling.pull("unknown", trace.removeprefix("tr-"))
+    finally:
+        await pulling.aclose()
+    assert pulled.state is PullState.COMPLETE
+    (asked,) = [event for event in pulled.events if event.kind is EventKind.LLM_CALL]
+    assert asked.usage is not None
+    assert (asked.model, asked.usage.input_tokens, asked.usage.output_tokens) == ("small", 10, 2)
+    tools = [e for e in pulled.events if e.kind in (EventKind.TOOL_CALL, EventKind.TOOL_RESULT)]
+    assert [(event.kind.value, event.name) for event in tools] == [
+        ("tool_call", "add"),
+        ("tool_result", "add"),
+    ]
 
 
 async def test_a_probe_finds_the_server(real: Real) -> None:
