@@ -64,9 +64,11 @@ class Real:
 
     async def arrived(self, traces: int) -> list[str]:
         """The traces, once so many are there whole: Phoenix inserts what it took a while later."""
-        async with asyncio.timeout(30):
-            while list((found := self.traces()).values()) != [5] * traces:
-                await asyncio.sleep(0.2)
+        for _ in range(150):
+            if list((found := self.traces()).values()) == [5] * traces:
+                break
+            await asyncio.sleep(0.2)
+        assert list(found.values()) == [5] * traces
         return list(found)
 
     def scores(self, trace: str) -> dict[str, tuple[Any, str]]:
