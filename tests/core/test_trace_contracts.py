@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from tests.core.trace_platforms import PLATFORMS, source_of
 from tests.core.trace_sample import CORRELATION, SERVICE, sample

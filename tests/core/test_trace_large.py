@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ times the JSON of the trace, which has 2.3 kB a span."""
 
 def large() -> Iterator[FakeSpan]:
     """A root and calls of models below it."""
-    common = {"trace_id": TRACE, "resource": {"service.name": SERVICE}}
+    common: dict[str, Any] = {"trace_id": TRACE, "resource": {"service.name": SERVICE}}
     yield FakeSpan(**common, span_id=f"{1:016x}", name="root", start=NOW, end=NOW + 2 * SPANS * MS)
     for number in range(2, SPANS + 1):
         yield FakeSpan(

@@ -21,7 +21,7 @@ from weirbox.traces import http
 TRACE = trace_id_of(CORRELATION)
 CANARY = "canary-7f3a9"
 
-OPEN = {
+OPEN: dict[str, dict[str, Any]] = {
     "jaeger v3": {"headers": {"authorization": "Bearer secret:KEY"}},
     "mlflow": {"headers": {"authorization": "Bearer secret:KEY"}},
     "phoenix": {"secret": "KEY"},

@@ -144,7 +144,11 @@ async def test_a_trace_of_many_spans_arrives_whole(
     real: Real, correlation: str, otel_python: str
 ) -> None:
     root, *_ = sample(correlation)
-    common = {"trace_id": root.trace_id, "parent_id": root.span_id, "resource": root.resource}
+    common: dict[str, Any] = {
+        "trace_id": root.trace_id,
+        "parent_id": root.span_id,
+        "resource": root.resource,
+    }
     steps = [
         FakeSpan(
             **common,
