@@ -60,11 +60,11 @@ def counts(folder: Path, stage: str) -> Counter[str]:
 
 def main() -> None:
     """Run a command, with the parts that have no function of a user's held as well."""
-    write_plan, save_scorecard = planning._write_plan, aggregates.save_scorecard
+    begin_timeline, save_scorecard = planning._begin_timeline, aggregates.save_scorecard
     send = FolderSink.send
 
     def planned(*arguments: Any) -> None:
-        write_plan(*arguments)
+        begin_timeline(*arguments)
         came("plan", "all")
 
     async def sent(sink: FolderSink, trial: TrialExport) -> ExportOutcome:
@@ -78,7 +78,7 @@ def main() -> None:
         return stamped
 
     with (
-        patch.object(planning, "_write_plan", planned),
+        patch.object(planning, "_begin_timeline", planned),
         patch.object(FolderSink, "send", sent),
         patch.object(aggregates, "save_scorecard", saved),
     ):

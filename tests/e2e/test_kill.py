@@ -99,21 +99,21 @@ def test_a_killed_run_is_resumed_without_doing_anything_again(
     assert_done_once(place, run, executed, called)
 
 
-def test_a_process_killed_while_it_plans_leaves_nothing(
+def test_a_process_killed_while_it_plans_leaves_no_run(
     place: Place, undisturbed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.kill(place.run(hold="plan.all"))
     with open_runtime(place.settings) as runtime, runtime.database.read() as connection:
         left = [
             connection.execute(select(func.count()).select_from(table(rows))).scalar_one()
-            for rows in (tables.Run, tables.Trial, tables.Payload, tables.RunEvent)
+            for rows in (tables.Run, tables.Trial, tables.RunEvent)
         ]
 
     monkeypatch.setenv(held.FOLDER, str(place.came))
     suite = place.folder / "suite.yaml"
     run = weirbox.run(suite, engine="direct", settings=place.settings)
 
-    assert left == [0, 0, 0, 0]
+    assert left == [0, 0, 0]
     assert same_result(run) == same_result(undisturbed)
 
 
