@@ -286,7 +286,7 @@ def test_a_run_that_is_not_there_is_refused_by_name(wanted: str, database: Datab
     plan(database, suite(1))
 
     with (
-        pytest.raises(UserError, match=r"there is no run|fits several runs"),
+        pytest.raises(UserError, match=r"there is no run|fits several runs|is empty"),
         database.read() as connection,
     ):
         queries.find_run_id(connection, wanted)
