@@ -167,7 +167,7 @@ def summary(database: Database, run_id: str) -> RunSummary:
 def trials(database: Database, run_id: str) -> list[Any]:
     """A run's trial rows, in the order of the plan."""
     with database.read() as connection:
-        return list(queries.stream_trials(connection, run_id))
+        return queries.trial_page(connection, run_id, limit=100_000)
 
 
 def scores(database: Database, run_id: str, seq: int = 0) -> dict[str, Score]:

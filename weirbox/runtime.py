@@ -98,7 +98,7 @@ async def conclude(runtime: Runtime, run_id: str) -> dict[str, Any] | None:
     """
     with runtime.database.read() as connection:
         status = queries.status_of(connection, run_id)
-    if status in queries.EARLY:
+    if status.ended_early:
         await come_to_rest(runtime, run_id)
         return None
     return await finalize(runtime, run_id)

@@ -18,16 +18,15 @@ from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
 
+from tests.chaos.process import drive_dispatch
 from tests.chaos.suite import PRICE, suite
 from weirbox import runtime
 from weirbox.domain.words import RunStatus
 from weirbox.pipeline import coordinating, reopening
 from weirbox.pipeline.coordinating import FlowState
-from weirbox.pipeline.live import DirectRunner
 from weirbox.pipeline.planning import plan_run
-from weirbox.pipeline.running import drive_run
 from weirbox.settings import Settings
-from weirbox.store import claims, dispatches, queries
+from weirbox.store import queries
 from weirbox.store.base import DISPATCH
 from weirbox.testing import MemoryEngine
 
@@ -98,7 +97,7 @@ async def live(folder: Path, opened: runtime.Runtime) -> None:
     engine = Engine()
     await _finish(opened, engine, run_id)
     with opened.database.read() as connection:
-        rounds = {row.round for row in queries.stream_trials(connection, run_id)}
+        rounds = {row.round for row in queries.trial_page(connection, run_id)}
     if rounds == {1}:
         await asyncio.to_thread(reopening.rejudge, opened.database, run_id, "second")
         await _finish(opened, engine, run_id)
@@ -122,25 +121,8 @@ async def _finish(opened: runtime.Runtime, engine: Engine, run_id: str) -> None:
             engine.finalized.clear()
             await runtime.conclude(opened, run_id)
         for dispatch in waiting:
-            await _drive(opened, run_id, dispatch.id)
+            await drive_dispatch(opened, run_id, dispatch.id)
         await asyncio.sleep(0.05)
-
-
-async def _drive(opened: runtime.Runtime, run_id: str, dispatch: int) -> None:
-    with opened.database.write() as connection:
-        begun = dispatches.begin_dispatch(connection, dispatch)
-    if begun:
-        await drive_run(
-            opened.database,
-            run_id,
-            settings=opened.settings,
-            read_secret=opened.read_secret,
-            make_runner=lambda kit: DirectRunner(),
-            dispatch=dispatch,
-        )
-    with opened.database.write() as connection:
-        dispatches.end_dispatch(connection, dispatch, "it is done")
-        assert claims.live_drivers(connection, run_id) == []
 
 
 def _child(folder: Path, when: str, number: int) -> None:

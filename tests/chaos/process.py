@@ -56,7 +56,7 @@ class FolderEngine:
 
     async def evaluate(self, suite: str, kind: str, since: str | None, key: str) -> str:
         """Nothing here runs by itself."""
-        raise NotImplementedError
+        raise AssertionError(f"suite {suite!r} is not registered, and was to be evaluated")
 
     async def emit(self, alert: object) -> None:
         """Nobody listens."""
@@ -86,23 +86,27 @@ def coordinate(folder: Path) -> None:
 async def drive(run_id: str, dispatch: int) -> None:
     """One driver, as the flow has it: begin, drive, finalize, end."""
     with runtime.open_runtime(Settings()) as opened:
+        if await drive_dispatch(opened, run_id, dispatch) is RunStatus.COMPLETED:
+            await runtime.finalize(opened, run_id)
+
+
+async def drive_dispatch(opened: runtime.Runtime, run_id: str, dispatch: int) -> RunStatus | None:
+    """Drive under a dispatch, unless it was given up; gives the run's status then."""
+    with opened.database.write() as connection:
+        if not dispatches.begin_dispatch(connection, dispatch):
+            return None
+    try:
+        return await drive_run(
+            opened.database,
+            run_id,
+            settings=opened.settings,
+            read_secret=opened.read_secret,
+            make_runner=lambda kit: DirectRunner(),
+            dispatch=dispatch,
+        )
+    finally:
         with opened.database.write() as connection:
-            if not dispatches.begin_dispatch(connection, dispatch):
-                return
-        try:
-            status = await drive_run(
-                opened.database,
-                run_id,
-                settings=opened.settings,
-                read_secret=opened.read_secret,
-                make_runner=lambda kit: DirectRunner(),
-                dispatch=dispatch,
-            )
-            if status is RunStatus.COMPLETED:
-                await runtime.finalize(opened, run_id)
-        finally:
-            with opened.database.write() as connection:
-                dispatches.end_dispatch(connection, dispatch, "it is done")
+            dispatches.end_dispatch(connection, dispatch, "it is done")
 
 
 async def finalize(run_id: str) -> None:

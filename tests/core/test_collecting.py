@@ -145,7 +145,11 @@ def test_a_trace_that_is_missing_is_pulled_again_and_nothing_is_executed_again(
     assert (trial.error_kind, trial.round) == (error, 2)
     assert again.progress.scored == (2 if error is None else 0)
     assert harness.runs == {"case-0": 1, "case-1": 1}
-    assert observation(shared_database, run).source == answer.trace
+    found = observation(shared_database, run)
+    assert found.source == answer.trace
+    assert [event.kind for event in found.trace] == (
+        [CALL.kind, RESULT.kind] if error is None else [EventKind.ERROR]
+    )
 
 
 @pytest.mark.parametrize("answer", [ABSENT, TraceError("refused", status=401)], ids=["no", "401"])

@@ -514,6 +514,19 @@ def test_progress_is_published_after_the_commit_that_found_it(
     assert engine.shown[run_id].planned == 4
 
 
+def test_every_run_that_changes_has_its_turn_to_be_looked_into(
+    database: Database, engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinating, "SHOWN", 2)
+    runs = {managed(database) for _ in range(6)}
+    for _ in range(60):
+        with database.write() as connection:
+            connection.execute(update(base.RUN).values(seen_at=LONG_AGO, seen="before"))
+        tick(database, engine)
+
+    assert set(engine.shown) == runs
+
+
 # --- size -----------------------------------------------------------------------------------
 
 RUNS = 1000

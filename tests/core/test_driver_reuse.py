@@ -29,7 +29,7 @@ def outputs(database: Database, run_id: str) -> list[Any]:
     with database.read() as connection:
         return [
             queries.load_observation(connection, row.observation).output
-            for row in queries.stream_trials(connection, run_id)
+            for row in queries.trial_page(connection, run_id)
         ]
 
 

@@ -13,7 +13,7 @@ from weirbox.domain.trace import Observation, TraceEvent
 from weirbox.domain.tracing import ATTRIBUTE, TraceSpec, trace_id_of, traceparent_of
 from weirbox.domain.words import Collect, Correlate, ErrorKind
 from weirbox.pipeline.kit import Kit
-from weirbox.traces.collecting import Collected, collect
+from weirbox.traces.collecting import Collected, collect, unsaid
 
 
 def correlation_env(spec: TraceSpec | None, correlation: str) -> dict[str, str]:
@@ -61,8 +61,9 @@ async def collected(observation: Observation, kit: Kit, when: Collect) -> Observ
 
 def _from_trace(observation: Observation, found: Collected) -> dict[str, Any]:
     usage = found.usage if found.usage.total_tokens is not None else observation.usage
+    own = unsaid(observation.trace)
     return {
-        "trace": (*observation.trace, *_behind(len(observation.trace), found.events)),
+        "trace": (*own, *_behind(len(own), found.events)),
         "usage": usage,
         "model": found.model or observation.model,
         "source": found.trace,

@@ -9,6 +9,7 @@ committed and not yet done is seen by the next tick, which does it under the sam
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -123,12 +124,21 @@ async def tick(database: Database, engine: Engine, settings: Settings) -> TickRe
     await _each({"changes": partial(asyncio.to_thread, _remember, database, changed)}, report)
     committed = await _commit_all(database, states, settings, decided, report)
     await _each(_actions(database, engine, committed, report), report)
-    moved = [f.run_id for f, d in decided if d.changed or d.stalled or d.status is not None]
-    await _show(database, engine, moved[:SHOWN], report)
-    await _each(watching(database, moved[:SHOWN]), report)
+    moved = _looked_into(decided)
+    await _show(database, engine, moved, report)
+    await _each(watching(database, moved), report)
     for work in (telling, answering):
         await _each(await asyncio.to_thread(work, database, engine), report)
     return report
+
+
+def _looked_into(decided: Sequence[tuple[RunFacts, Decision]]) -> list[str]:
+    """The runs whose progress and thresholds are looked at now: those that stall or end first,
+    and of the others that change some by chance, so that each has its turn."""
+    moved = [(f, d) for f, d in decided if d.changed or d.stalled or d.status is not None]
+    random.shuffle(moved)
+    moved.sort(key=lambda pair: not (pair[1].stalled or pair[1].status is not None))
+    return [found.run_id for found, _ in moved[:SHOWN]]
 
 
 def _overview(database: Database) -> list[RunFacts]:

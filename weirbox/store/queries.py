@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, select
@@ -213,14 +213,6 @@ def trial_page(
         .limit(limit)
     )
     return list(connection.execute(statement).all())
-
-
-def stream_trials(connection: Connection, run_id: str, *, batch: int = 1000) -> Iterator[Any]:
-    """All trials in the order of the plan; memory is bounded by the batch."""
-    after = -1
-    while page := trial_page(connection, run_id, after=after, limit=batch):
-        yield from page
-        after = page[-1].seq
 
 
 def scores_between(connection: Connection, run_id: str, first: int, last: int) -> list[Any]:

@@ -47,6 +47,9 @@ class Outcome(StrEnum):
     FAILED = "failed"  # the platform could not be asked
 
 
+_SAID = {f"trace {outcome}" for outcome in Outcome}
+
+
 @dataclass(frozen=True)
 class Wait:
     """Look again, after so many seconds."""
@@ -153,6 +156,15 @@ async def collect(
         if isinstance(decision, Outcome):
             return _collected(watch, answer, decision, correlation)
         await sleep(decision.seconds)
+
+
+def unsaid(events: tuple[TraceEvent, ...]) -> tuple[TraceEvent, ...]:
+    """Events without the one at their end that says the trace could not be had whole: what
+    `collect` comes to when it is asked again takes its place."""
+    last = events[-1] if events else None
+    if last is None or last.kind is not EventKind.ERROR or last.name not in _SAID:
+        return events
+    return events[:-1]
 
 
 def _collected(watch: Watch, answer: Answer, outcome: Outcome, correlation: str) -> Collected:
